@@ -1,0 +1,132 @@
+"""The one setting, ``DJANGO_JOBS``: a dict whose keys are the fields of ``Settings``, in capitals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from django.conf import settings as django_settings
+from django.core.signals import setting_changed
+
+from django_jobs.errors import SettingsError
+
+DAY = 86_400.0
+
+
+def _default_retention() -> Mapping[str, float]:
+    return {"done": 7 * DAY, "failed": 30 * DAY, "dead": 90 * DAY, "cancelled": 30 * DAY}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Every setting with its default. Times are seconds, sizes are bytes.
+
+    Raises ``SettingsError`` for a value that cannot work.
+    """
+
+    database: str = "default"
+    """Alias of the database that holds the jobs."""
+    outbox_databases: Sequence[str] = ()
+    """Aliases in whose transactions jobs are staged. Empty: only ``database``."""
+    listen_database: str | None = None
+    """Alias of a direct connection for LISTEN, where ``database`` goes through a pooler."""
+    autodiscover: Sequence[str] = ("jobs", "tasks")
+    """Modules of every installed app that workers import."""
+    require_tenant: bool = False
+    """Refuse declarations without a tenant."""
+    lease: float = 30.0
+    """How long a claim holds without renewal. On SQLite at least 120."""
+    max_crashes: int = 3
+    """Lost workers after which a job is dead."""
+    poll_interval: float = 0.25
+    """How often an idle worker looks when it cannot LISTEN."""
+    idle_poll: float = 2.0
+    """How often an idle worker looks when LISTEN works; backs off to 2.5 times this."""
+    unknown_delay: float = 30.0
+    """How long a job that this release does not know is parked."""
+    shutdown_grace: float = 25.0
+    """How long running jobs may go on after SIGTERM before they are handed back."""
+    max_payload: int = 1_048_576
+    """Largest payload of a job that sets no limit of its own."""
+    max_result: int = 1_048_576
+    """Largest stored result."""
+    publish_attempts: int = 5
+    """Failures after which an outbox entry is quarantined."""
+    retention: Mapping[str, float] = field(default_factory=_default_retention)
+    """How long finished jobs are kept, per state."""
+    outbox_retention: float = DAY
+    """How long published outbox entries are kept."""
+
+    def __post_init__(self) -> None:
+        for name in _POSITIVE:
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise _impossible(name, value, "a number")
+            if not math.isfinite(value) or value <= 0:
+                raise _impossible(name, value, "a finite number above 0")
+        for name in _WHOLE:
+            if not isinstance(getattr(self, name), int):
+                raise _impossible(name, getattr(self, name), "a whole number")
+        for name in ("outbox_databases", "autodiscover"):
+            if isinstance(getattr(self, name), str):
+                raise _impossible(name, getattr(self, name), "a list of names")
+        unknown = set(self.retention) - set(_default_retention())
+        if unknown:
+            raise _impossible("retention", sorted(unknown), "only done, failed, dead, cancelled")
+        object.__setattr__(self, "retention", {**_default_retention(), **self.retention})
+        if not self.outbox_databases:
+            object.__setattr__(self, "outbox_databases", (self.database,))
+
+
+_WHOLE = ("max_crashes", "max_payload", "max_result", "publish_attempts")
+_POSITIVE = (
+    *_WHOLE,
+    "lease",
+    "poll_interval",
+    "idle_poll",
+    "unknown_delay",
+    "shutdown_grace",
+    "outbox_retention",
+)
+
+
+def _impossible(name: str, value: object, expected: str) -> SettingsError:
+    return SettingsError(
+        f"DJANGO_JOBS[{name.upper()!r}] is {value!r}; expected {expected}. Correct it in settings."
+    )
+
+
+def parse(raw: object) -> Settings:
+    """``raw`` (the dict from the project's settings) as ``Settings``; raises ``SettingsError``."""
+    known = {f.name.upper(): f.name for f in fields(Settings)}
+    if not isinstance(raw, Mapping):
+        raise SettingsError(f"DJANGO_JOBS must be a dict, not {type(raw).__name__}.")
+    unknown = [key for key in raw if key not in known]
+    if unknown:
+        raise SettingsError(
+            f"DJANGO_JOBS has no setting {unknown[0]!r}. Known: {', '.join(sorted(known))}."
+        )
+    values: dict[str, Any] = {known[key]: value for key, value in raw.items()}
+    return Settings(**values)
+
+
+_current: Settings | None = None
+
+
+def current() -> Settings:
+    """The project's settings, parsed once and again when a test overrides them."""
+    global _current
+    if _current is None:
+        _current = parse(getattr(django_settings, "DJANGO_JOBS", {}))
+    return _current
+
+
+def _forget(*, setting: str, **_: object) -> None:
+    global _current
+    if setting == "DJANGO_JOBS":
+        _current = None
+
+
+setting_changed.connect(_forget, dispatch_uid="django_jobs.conf")

@@ -1,0 +1,148 @@
+"""Every exception of the package.
+
+::
+
+    JobsError
+    ├── DeclarationError            a @job is declared wrongly; raised when its module loads
+    ├── SettingsError               DJANGO_JOBS holds an unknown or impossible value
+    ├── EnqueueError                a call is refused before anything is written
+    │   ├── PayloadError            an argument cannot be stored, or does not fit the signature
+    │   ├── KeyRefused              an idempotency key, tenant or queue name is empty or too long
+    │   ├── DuplicateJob            on_conflict="error" and a live job holds the key
+    │   ├── NotDiscoverable         workers would not import the module of this job
+    │   └── OtherDatabaseOpen       a transaction is open on a database the job is not staged in
+    ├── PublishError                a committed entry cannot become a job
+    ├── JobNotFound                 no job or entry has this id (for this tenant)
+    ├── MoveRefused                 the job's state does not allow what was asked
+    │   ├── NotCancellable
+    │   ├── NotRetryable
+    │   └── NotYourJob              the id stands for a job that another caller enqueued
+    ├── UnknownValue                a row holds a value this release does not know
+    ├── NoCurrentJob                current_job() outside a job's body
+    ├── ResultError                 a body's return value or progress cannot be stored
+    ├── Terminal                    raise it in a body: do not retry this
+    ├── RetryAfter                  raise it in a body: retry after so many seconds
+    └── JobTimeout                  the attempt ran longer than its timeout
+
+    Interrupted (BaseException)     the run must stop: it is no longer ours
+    └── LeaseLost                   cancelled, superseded, or claimed by another worker
+
+``Interrupted`` is not an ``Exception``, so that ``except Exception`` in a body does not swallow it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class JobsError(Exception):
+    """Base of every exception of this package but ``Interrupted``."""
+
+
+class DeclarationError(JobsError):
+    """A job is declared wrongly. The message ends with the edit that mends it."""
+
+
+class SettingsError(JobsError):
+    """The setting ``DJANGO_JOBS`` holds an unknown key or an impossible value."""
+
+
+class EnqueueError(JobsError, ValueError):
+    """A call to ``enqueue`` is refused; nothing was written."""
+
+
+class PayloadError(EnqueueError):
+    """An argument does not fit the signature or cannot be stored unchanged."""
+
+
+class KeyRefused(EnqueueError):
+    """An idempotency key, a tenant or a queue name is empty, too long or not plain text."""
+
+
+class DuplicateJob(EnqueueError):
+    """A live job (or an entry that will become one) already holds the key.
+
+    ``job_id`` is its id.
+    """
+
+    def __init__(self, name: str, key: str, job_id: object) -> None:
+        self.name, self.key, self.job_id = name, key, job_id
+        super().__init__(
+            f"Job {name!r} with idempotency key {key!r} is already live as {job_id}. "
+            'Wait for it, cancel it, or enqueue with on_conflict="dedupe".'
+        )
+
+
+class NotDiscoverable(EnqueueError):
+    """The job's module is one that workers do not import, so no worker could run it."""
+
+
+class OtherDatabaseOpen(EnqueueError):
+    """The job would be published at once although a transaction is open on another database."""
+
+
+class PublishError(JobsError):
+    """A committed outbox entry cannot become a job."""
+
+
+class JobNotFound(JobsError, LookupError):
+    """No job and no outbox entry has this id, or not for this tenant."""
+
+
+class MoveRefused(JobsError):
+    """The state of the job does not allow what was asked; nothing was changed."""
+
+
+class NotCancellable(MoveRefused):
+    """The job is finished already."""
+
+
+class NotRetryable(MoveRefused):
+    """The job is live, still stopping, or its key is held by another live job."""
+
+
+class NotYourJob(MoveRefused):
+    """The id was deduplicated: it stands for a job that another caller enqueued too."""
+
+
+class UnknownValue(JobsError):
+    """A row holds a value that this release does not know (it may come from a newer one)."""
+
+    def __init__(self, table: str, column: str, value: object, known: Iterable[str]) -> None:
+        self.table, self.column, self.value, self.known = table, column, value, tuple(known)
+        super().__init__(
+            f"Table {table!r}, column {column!r} holds {value!r}; this release knows "
+            f"{', '.join(self.known)}. Deploy the release that wrote the row, or correct it."
+        )
+
+
+class NoCurrentJob(JobsError, RuntimeError):
+    """There is no job on this thread or task."""
+
+
+class ResultError(JobsError, ValueError):
+    """A return value or progress value cannot be stored. Terminal: a retry would not mend it."""
+
+
+class Terminal(JobsError):
+    """Raise this (or a subclass) in a body when trying again cannot help."""
+
+
+class RetryAfter(JobsError):
+    """Raise this in a body to be tried again after ``seconds``. The attempt counts."""
+
+    def __init__(self, seconds: float, message: str = "") -> None:
+        self.seconds = seconds
+        super().__init__(message or f"asked to be retried after {seconds} s")
+
+
+class JobTimeout(JobsError, TimeoutError):
+    """The attempt ran longer than its ``timeout``."""
+
+
+class Interrupted(BaseException):
+    """The run must stop now; what it does from here on is not stored."""
+
+
+class LeaseLost(Interrupted):
+    """The row no longer carries this run's lease token."""

@@ -1,0 +1,16 @@
+"""Signals, sent with ``send_robust`` so that a receiver's error never touches a job.
+
+``sender`` is always the job's name (``str``).
+
+- ``job_started(sender, run)``: a body is about to run. ``run`` is a ``django_jobs.models.Run``.
+- ``job_ended(sender, run, outcome, seconds)``: the run has ended and its outcome is stored.
+- ``job_lapsed(sender, job_id, state)``: a worker was lost; the job is ``ready`` again or ``dead``.
+"""
+
+from __future__ import annotations
+
+from django.dispatch import Signal
+
+job_started = Signal()
+job_ended = Signal()
+job_lapsed = Signal()
