@@ -1,0 +1,24 @@
+"""The tables and every statement on them."""
+
+from django_jobs.models.attempt import Attempt
+from django_jobs.models.job import Job, JobQuerySet
+from django_jobs.models.lane import Lane
+from django_jobs.models.moves import NO_FLOOR, Floor
+from django_jobs.models.outbox import Outbox, OutboxQuerySet
+from django_jobs.models.permit import Permit
+from django_jobs.models.rescue import Lapsed
+from django_jobs.models.run import Run
+
+__all__ = [
+    "NO_FLOOR",
+    "Attempt",
+    "Floor",
+    "Job",
+    "JobQuerySet",
+    "Lane",
+    "Lapsed",
+    "Outbox",
+    "OutboxQuerySet",
+    "Permit",
+    "Run",
+]

@@ -1,0 +1,183 @@
+"""The moves that a run makes: claim, settle, renew. Each is a guarded UPDATE that reports its rows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Self
+from uuid import UUID
+
+from django.db import models, transaction
+from django.db.models import F
+from django.db.models.functions import Greatest, Now
+
+from django_jobs import states
+from django_jobs.ids import new_token
+from django_jobs.models import picking
+from django_jobs.models.attempt import Attempt
+from django_jobs.models.run import Run
+from django_jobs.outcomes import Failure
+from django_jobs.states import Move, State
+
+if TYPE_CHECKING:
+    from django_jobs.models.job import Job
+
+_SETTLE_TYPES = {"id": "uuid", "lease": "uuid", "result": "text"}
+_LEASE_TYPES = {"id": "uuid", "lease": "uuid"}
+
+Floor = tuple[int, object]
+"""Priority and due time of the first row of a claim: where the next one may begin."""
+
+NO_FLOOR: Floor = (-32768, None)
+
+
+class Moves(models.QuerySet["Job"]):
+    """What every move stands on. Each returns what it changed; to ignore that is a bug."""
+
+    def _move(self, move: Move, target: State, **values: Any) -> int:
+        """The guarded UPDATE under every move: only from the move's sources."""
+        assert target in move.targets, (move.name, target)
+        return self.filter(state__in=move.sources).update(state=target, **values)
+
+    def _record(self, job_id: UUID, number: int, worker: str, failure: Failure, age: float) -> None:
+        Attempt.objects.using(self.db).create(
+            job_id=job_id,
+            number=number,
+            worker=worker,
+            error_class=failure.error_class,
+            message=failure.message,
+            traceback=failure.traceback,
+            started_at=Now() - timedelta(seconds=age),
+        )
+
+
+class RunMoves(Moves):
+    """CLAIM and what the holder of a lease may do."""
+
+    def _held(self, run: Run) -> Self:
+        return self.filter(id=run.id, lease=run.lease)
+
+    def claim(
+        self,
+        queue: str,
+        *,
+        room: int,
+        lease: float,
+        worker: str,
+        floor: Floor = NO_FLOOR,
+        suspects: bool = False,
+    ) -> list[Run]:
+        """CLAIM up to ``room`` due rows of ``queue`` for ``lease`` seconds, in claim order.
+
+        ``suspects`` takes those, and only those, whose workers were lost twice.
+        """
+        token = new_token()
+        priority, run_at = floor
+        earliest = "-infinity" if picking.is_postgres(self.db) else ""
+        claimed = picking.run(
+            self.db,
+            "claim",
+            {
+                "queue": queue,
+                "room": room,
+                "lease": lease,
+                "worker": worker,
+                "token": token,
+                "floor_priority": priority,
+                "floor_run_at": earliest if run_at is None else run_at,
+            },
+            suspicion="crashes >= 2" if suspects else "crashes < 2",
+        )
+        runs = [
+            Run(
+                picking.to_uuid(row[0]),
+                picking.to_uuid(row[1]),
+                *row[2:],
+                lease=token,
+                worker=worker,
+            )
+            for row in claimed
+        ]
+        runs.sort(key=lambda run: (run.priority, run.run_at, run.id))
+        return runs
+
+    def succeed(self, settled: Sequence[tuple[Run, str | None]]) -> set[UUID]:
+        """SUCCEED: the ids whose result is on the row, now or by an earlier try of this call."""
+        values = [
+            {"id": run.id, "lease": run.lease, "result": result} for run, result in settled
+        ]
+        source, parameters = picking.rows(self.db, _SETTLE_TYPES, values)
+        rows = picking.run(self.db, "succeed", parameters, called=source)
+        landed = {picking.to_uuid(row[0]) for row in rows}
+        missing = [run for run, _ in settled if run.id not in landed]
+        if missing:
+            landed |= self._landed(missing, State.DONE)
+        return landed
+
+    def _landed(self, runs: Sequence[Run], target: State) -> set[UUID]:
+        """Which of ``runs`` carry our token in ``target``: a settle whose reply was lost."""
+        leases = {run.id: run.lease for run in runs}
+        rows = self.filter(id__in=leases, state=target).values_list("id", "lease")
+        return {id_ for id_, lease in rows if lease == leases[id_]}
+
+    def _settle(
+        self, run: Run, move: Move, target: State, failure: Failure | None, **values: Any
+    ) -> bool:
+        """A fenced move with its Attempt row; whether it landed, now or at an earlier try."""
+        with transaction.atomic(using=self.db):
+            moved = self._held(run)._move(move, target, lease_expires_at=None, **values)
+            if moved and failure is not None:
+                age = time.monotonic() - run.claimed_at
+                self._record(run.id, run.attempt, run.worker, failure, age)
+        return bool(moved) or bool(self._landed([run], target))
+
+    def retry(self, run: Run, failure: Failure, delay: float) -> bool:
+        """RETRY after ``delay`` seconds, at once when it is 0. The attempt stays counted."""
+        target = State.DELAYED if delay > 0 else State.READY
+        return self._settle(
+            run, states.RETRY, target, failure, run_at=Now() + timedelta(seconds=delay)
+        )
+
+    def suspend(self, run: Run, delay: float, reason: str) -> bool:
+        """SUSPEND for ``delay`` seconds; the attempt is given back."""
+        return self._settle(
+            run,
+            states.SUSPEND,
+            State.SUSPENDED,
+            None,
+            attempt=Greatest(F("attempt") - 1, 0),
+            run_at=Now() + timedelta(seconds=delay),
+            reason=reason,
+        )
+
+    def bury(self, run: Run, failure: Failure, reason: str, *, keep: bool) -> bool:
+        """BURY: give the job up, as a dead letter or, unless ``keep``, as ``failed``."""
+        target = State.DEAD if keep else State.FAILED
+        return self._settle(run, states.BURY, target, failure, reason=reason, finished_at=Now())
+
+    def shed(self, runs: Sequence[Run]) -> int:
+        """SHED: hand runs back as they were claimed; how many were still ours."""
+        handed = 0
+        for run in sorted(runs, key=lambda run: run.id):
+            handed += self._held(run)._move(
+                states.SHED,
+                State.READY,
+                attempt=Greatest(F("attempt") - 1, 0),
+                lease_expires_at=None,
+                worker="",
+            )
+        return handed
+
+    def renew(self, runs: Sequence[Run], lease: float) -> tuple[set[UUID], set[UUID]]:
+        """Extend leases for ``lease`` seconds; the ids renewed, and those lost for certain.
+
+        An id in neither is ours but locked by somebody at this moment.
+        """
+        values = [{"id": run.id, "lease": run.lease} for run in runs]
+        source, parameters = picking.rows(self.db, _LEASE_TYPES, values)
+        rows = picking.run(self.db, "renew", {**parameters, "lease": lease}, called=source)
+        renewed = {picking.to_uuid(row[0]) for row in rows}
+        missing = [run for run in runs if run.id not in renewed]
+        lost = {run.id for run in missing} - self._landed(missing, State.RUNNING)
+        return renewed, lost

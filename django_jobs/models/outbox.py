@@ -1,0 +1,206 @@
+"""The outbox: what callers staged in their transactions, until it has become a job."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, ClassVar
+from uuid import UUID
+
+from django.db import models
+from django.db.models import F, Q
+from django.db.models.functions import Now
+
+from django_jobs.models import picking
+
+PUBLISHED = "published"
+DEDUPED = "deduped"
+REFUSED = "refused_duplicate"
+CANCELLED = "cancelled"
+DISPLACED = "displaced"
+SUPERSEDED = "superseded"
+QUARANTINED = "quarantined"
+OUTCOMES = (PUBLISHED, DEDUPED, REFUSED, CANCELLED, DISPLACED, SUPERSEDED, QUARANTINED)
+
+ENTRY_TYPES: Mapping[str, str] = {
+    "id": "uuid",
+    "name": "text",
+    "queue": "text",
+    "priority": "smallint",
+    "tenant": "text",
+    "idempotency_key": "text",
+    "lane": "text",
+    "payload": "text",
+    "run_at": "timestamptz",
+    "delay": "float8",
+    "max_attempts": "int",
+    "timeout": "float8",
+    "on_conflict": "text",
+    "traceparent": "text",
+    "enqueued_by": "text",
+    "release": "text",
+    "batch": "uuid",
+}
+"""What a caller hands over for each job, with the PostgreSQL type of each."""
+
+Entry = Mapping[str, Any]
+"""One row of the columns of ``ENTRY_TYPES``."""
+
+# A snapshot that is older than the statement may show a holder that has finished since;
+# deduplicating onto it would lose the work. At other isolation levels publishing alone decides.
+_FRESH = {
+    True: "current_setting('transaction_isolation') = 'read committed'",
+    False: "TRUE",
+}
+
+_UNLESS_LIVE = """AND NOT ({fresh} AND EXISTS (
+    SELECT 1 FROM django_jobs_job AS job
+    WHERE job.name = called.name AND job.tenant = called.tenant
+        AND job.idempotency_key = called.idempotency_key
+        AND job.state IN ('ready', 'delayed', 'running', 'suspended')
+))"""
+
+
+class OutboxQuerySet(models.QuerySet["Outbox"]):
+    """The statements of the outbox. Each works on the alias that the query set names."""
+
+    def stage(self, entries: Sequence[Entry], *, unless_live: bool) -> set[UUID]:
+        """Insert ``entries`` in the open transaction; the ids of those that went in."""
+        source, parameters = picking.rows(self.db, ENTRY_TYPES, entries)
+        fresh = _FRESH[picking.is_postgres(self.db)]
+        unless = _UNLESS_LIVE.replace("{fresh}", fresh) if unless_live else ""
+        staged = picking.run(self.db, "stage", parameters, called=source, unless_live=unless)
+        return {picking.to_uuid(row[0]) for row in staged}
+
+    def pending(self) -> OutboxQuerySet:
+        """Entries that have not become anything yet, claimed or not."""
+        return self.filter(outcome=None)
+
+    def claim(self, token: UUID, *, limit: int, lease: float) -> list[int]:
+        """Lease up to ``limit`` entries for ``lease`` seconds; their ``seq``, ascending.
+
+        In a transaction of its own that commits before anything is published. Another relay
+        that claims at this moment makes this one answer nothing.
+        """
+        with picking.own_transaction(self.db):
+            if not picking.take_baton(self.db, "relay"):
+                return []
+            parameters = {"token": token, "limit": limit, "lease": lease}
+            return sorted(row[0] for row in picking.run(self.db, "claim_entries", parameters))
+
+    def claimed(self, token: UUID, seqs: Collection[int]) -> list[Outbox]:
+        """The entries of a claim that are still ours and unpublished, locked, in order."""
+        rows = self.filter(seq__in=seqs, claimed_by=token, outcome=None)
+        return list(rows.order_by("seq").select_for_update())
+
+    def mark(self, token: UUID, standing: Mapping[int, tuple[str, UUID | None]]) -> int:
+        """Retire claimed entries: for each ``seq`` its outcome and the job that stands for it.
+
+        Returns how many were still ours; the first writer wins.
+        """
+        ours = self.filter(claimed_by=token, outcome=None)
+        own = [seq for seq, (outcome, _) in standing.items() if outcome == PUBLISHED]
+        marked = ours.filter(seq__in=own).update(
+            outcome=PUBLISHED, job_id=F("id"), published_at=Now()
+        )
+        for seq, (outcome, job_id) in standing.items():
+            if outcome != PUBLISHED:
+                marked += ours.filter(seq=seq).update(
+                    outcome=outcome, job_id=job_id, published_at=Now()
+                )
+        return marked
+
+    def release(self, token: UUID, seqs: Collection[int]) -> int:
+        """Hand claimed entries back at once; how many were still ours."""
+        if not seqs:
+            return 0
+        ours = self.filter(seq__in=seqs, claimed_by=token, outcome=None)
+        return ours.update(claimed_by=None, claimed_until=None)
+
+    def fail(self, token: UUID, seq: int, error: str, *, delay: float, limit: int) -> int:
+        """Note a failure: back off for ``delay`` seconds, quarantine at the ``limit``-th."""
+        ours = self.filter(seq=seq, claimed_by=token, outcome=None)
+        failed = ours.update(
+            attempts=F("attempts") + 1,
+            last_error=error,
+            next_try_at=Now() + timedelta(seconds=delay),
+            claimed_by=None,
+            claimed_until=None,
+        )
+        again = self.filter(seq=seq, outcome=None, attempts__gte=limit)
+        again.update(outcome=QUARANTINED, next_try_at=None)
+        return failed
+
+    def unquarantine(self, ids: Iterable[UUID]) -> int:
+        """Give quarantined entries a new set of tries; how many were quarantined."""
+        quarantined = self.filter(id__in=list(ids), outcome=QUARANTINED)
+        return quarantined.update(outcome=None, attempts=0, next_try_at=None, last_error="")
+
+    def cancel(self, entry_id: UUID, *, tenant: str | None, reason: str) -> int:
+        """Retire an entry that is not published yet; 1 when it was, else 0."""
+        rows = self.filter(Q(outcome=None) | Q(outcome=QUARANTINED), id=entry_id)
+        if tenant is not None:
+            rows = rows.filter(tenant=tenant)
+        return rows.update(outcome=CANCELLED, last_error=reason, published_at=Now())
+
+
+class Outbox(models.Model):
+    """A staged enqueue. Its order is ``seq``, drawn by the database; ``id`` is the job's."""
+
+    seq = models.BigAutoField(primary_key=True)
+    id = models.UUIDField(unique=True)
+    name = models.CharField(max_length=200)
+    queue = models.CharField(max_length=100, db_default="default")
+    priority = models.SmallIntegerField(db_default=0)
+    tenant = models.CharField(max_length=200, db_default="", blank=True)
+    idempotency_key = models.CharField(max_length=512)
+    lane = models.CharField(max_length=512, null=True, blank=True)
+    payload = models.TextField(help_text="JSON text, handed to the job as it is.")
+    run_at = models.DateTimeField(null=True, blank=True, help_text="Empty: at once.")
+    max_attempts = models.IntegerField(db_default=3)
+    timeout = models.FloatField(null=True, blank=True)
+    on_conflict = models.CharField(max_length=10, db_default="dedupe")
+    traceparent = models.CharField(max_length=55, db_default="", blank=True)
+    enqueued_by = models.CharField(max_length=200, db_default="", blank=True)
+    release = models.CharField(max_length=100, db_default="", blank=True)
+    batch = models.UUIDField(help_text="The staging transaction; with the tenant, the order group.")
+    staged_at = models.DateTimeField(db_default=Now(), help_text="For people; order is seq.")
+    attempts = models.IntegerField(db_default=0)
+    next_try_at = models.DateTimeField(null=True, blank=True)
+    last_error = models.TextField(db_default="", blank=True)
+    claimed_by = models.UUIDField(null=True, blank=True)
+    claimed_until = models.DateTimeField(null=True, blank=True)
+    published_at = models.DateTimeField(null=True, blank=True)
+    outcome = models.CharField(
+        max_length=20, null=True, blank=True, choices=[(o, o) for o in OUTCOMES]
+    )
+    job_id = models.UUIDField(null=True, blank=True, help_text="The job that stands for it.")
+
+    objects: ClassVar[models.Manager[Outbox]] = models.Manager.from_queryset(OutboxQuerySet)()
+
+    class Meta:
+        verbose_name = verbose_name_plural = "outbox"
+        indexes = (
+            models.Index(
+                name="django_jobs_outbox_pending", fields=("seq",), condition=Q(outcome=None)
+            ),
+            models.Index(
+                name="django_jobs_outbox_held",
+                fields=("batch", "tenant"),
+                condition=Q(outcome=None)
+                & (Q(claimed_until__isnull=False) | Q(next_try_at__isnull=False)),
+            ),
+            models.Index(
+                name="django_jobs_outbox_key",
+                fields=("name", "tenant", "idempotency_key"),
+                condition=Q(outcome=None),
+            ),
+            models.Index(
+                name="django_jobs_outbox_retired",
+                fields=("published_at",),
+                condition=Q(published_at__isnull=False),
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.id}"

@@ -1,0 +1,181 @@
+"""The one place that asks what the database engine can do.
+
+Hot statements live in ``sql/<verb>.sql`` for PostgreSQL with a twin ``sql/<verb>.sqlite.sql``.
+A method names the verb and its parameters; what differs between the engines is said here.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from django.db import OperationalError, connections, transaction
+
+T = TypeVar("T")
+
+SQL = Path(__file__).parent / "sql"
+
+_SQLITE_CLOCK = "strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now'{})"
+_SQLITE_TIME = "%Y-%m-%d %H:%M:%S.%f"
+
+
+def is_postgres(alias: str) -> bool:
+    """Whether ``alias`` is PostgreSQL; the only other engine is SQLite."""
+    return connections[alias].vendor == "postgresql"
+
+
+@cache
+def _text(verb: str, postgres: bool) -> str:
+    text = (SQL / (f"{verb}.sql" if postgres else f"{verb}.sqlite.sql")).read_text()
+    text = "\n".join(line for line in text.splitlines() if not line.startswith("--"))
+    if postgres:
+        return text
+    text = text.replace("{now}", _SQLITE_CLOCK.format(""))
+    for name in ("lease", "delay"):
+        later = _SQLITE_CLOCK.format(f", %({name})s || ' seconds'")
+        text = text.replace(f"{{now + {name}}}", later)
+    return text
+
+
+def run(
+    alias: str, verb: str, parameters: Mapping[str, Any], **parts: str
+) -> list[tuple[Any, ...]]:
+    """Execute ``verb`` on ``alias`` and return its rows. ``parts`` fill ``{name}`` in the text."""
+    postgres = is_postgres(alias)
+    text = _text(verb, postgres)
+    for name, part in parts.items():
+        text = text.replace(f"{{{name}}}", part)
+    if not postgres:
+        parameters = {name: _plain(value) for name, value in parameters.items()}
+    with connections[alias].cursor() as cursor:
+        cursor.execute(text, parameters)
+        return cursor.fetchall()
+
+
+def _plain(value: Any) -> Any:
+    """``value`` as SQLite's own clock and Django's backend write it: hex text, or UTC text.
+
+    Milliseconds, like ``{now}``: times are compared as text, and ``.5`` sorts before ``.500``.
+    """
+    if isinstance(value, uuid.UUID):
+        return value.hex
+    if isinstance(value, datetime):
+        utc = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+        return utc.strftime(_SQLITE_TIME)[:-3]
+    return value
+
+
+def rows(
+    alias: str, types: Mapping[str, str], values: Sequence[Mapping[str, Any]]
+) -> tuple[str, dict[str, Any]]:
+    """``values`` as a table for a FROM clause, and the parameters it needs.
+
+    ``types`` maps each column to its PostgreSQL type. Parameters are one array for each column
+    on PostgreSQL and one JSON document on SQLite, so that any number of rows stays far from
+    either engine's limit on the number of parameters. Columns: those of ``types``, ``position``.
+    """
+    if not is_postgres(alias):
+        return _json_rows(types, values)
+    names = ", ".join(types)
+    if len(values) == 1:
+        cells = ", ".join(f"(%(r_{name})s)::{kind}" for name, kind in types.items())
+        parameters = {f"r_{name}": values[0][name] for name in types}
+        return f"(VALUES ({cells}, 1)) AS called ({names}, position)", parameters
+    arrays = ", ".join(f"(%(r_{name})s)::{kind}[]" for name, kind in types.items())
+    parameters = {f"r_{name}": [row[name] for row in values] for name in types}
+    return f"unnest({arrays}) WITH ORDINALITY AS called ({names}, position)", parameters
+
+
+def _json_rows(
+    types: Mapping[str, str], values: Sequence[Mapping[str, Any]]
+) -> tuple[str, dict[str, Any]]:
+    cells = ", ".join(
+        f"json_extract(value, '$[{number}]') AS {name}" for number, name in enumerate(types)
+    )
+    document = json.dumps([[_plain(row[name]) for name in types] for row in values])
+    return f"(SELECT {cells}, key AS position FROM json_each(%(r_rows)s)) AS called", {
+        "r_rows": document
+    }
+
+
+def uuids(column: Sequence[Any]) -> list[uuid.UUID]:
+    """A column of ids as either engine returns it."""
+    return [to_uuid(value) for value in column]
+
+
+def to_uuid(value: Any) -> uuid.UUID:
+    """An id as either engine returns it."""
+    return value if isinstance(value, uuid.UUID) else uuid.UUID(value)
+
+
+def in_transaction(alias: str) -> bool:
+    """Whether ``alias`` is in a transaction that will really commit or roll back.
+
+    The blocks that Django's test cases open around a test do not count: nothing would ever be
+    committed by them, and Django's own ``durable`` and ``on_commit`` look at the same mark.
+    """
+    connection = connections[alias]
+    blocks = connection.atomic_blocks
+    if any(not getattr(block, "_from_testcase", False) for block in blocks):
+        return True
+    return not blocks and not connection.get_autocommit()
+
+
+@contextmanager
+def own_transaction(alias: str) -> Iterator[None]:
+    """A transaction at READ COMMITTED, whatever the connection's default.
+
+    What is read after a lock was waited for must see what the holder committed; a snapshot
+    taken before the lock would not (PostgreSQL manual, "Transaction Isolation").
+    """
+    outermost = not connections[alias].in_atomic_block
+    with transaction.atomic(using=alias):
+        if outermost and is_postgres(alias):
+            with connections[alias].cursor() as cursor:
+                cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+        yield
+
+
+_RETRYABLE = ("40001", "40P01")
+
+
+def retrying(work: Callable[[], T], tries: int = 3) -> T:
+    """``work()``, a whole transaction of ours, tried again after a deadlock or serialization error.
+
+    Inside a caller's transaction the error is the caller's to handle: nothing is tried again.
+    """
+    for left in range(tries - 1, -1, -1):
+        try:
+            return work()
+        except OperationalError as error:
+            if left == 0 or getattr(error.__cause__, "sqlstate", None) not in _RETRYABLE:
+                raise
+            time.sleep(random.uniform(0.001, 0.02))  # noqa: S311 - jitter is no secret
+    raise AssertionError("unreachable")
+
+
+BATONS = {"relay": 1, "janitor": 2}
+ADVISORY_CLASS = 0x646A6F62
+"""First integer of every advisory lock of ours, so that we never meet the application's own."""
+
+
+def take_baton(alias: str, name: str) -> bool:
+    """Whether this transaction is now the only one that holds the baton ``name``.
+
+    On SQLite the write transaction itself is the baton.
+    """
+    if not is_postgres(alias):
+        return True
+    with connections[alias].cursor() as cursor:
+        cursor.execute(
+            "SELECT pg_try_advisory_xact_lock(%s, %s)", (ADVISORY_CLASS, BATONS[name])
+        )
+        return bool(cursor.fetchone()[0])

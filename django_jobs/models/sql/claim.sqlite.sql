@@ -1,0 +1,24 @@
+-- The twin of claim.sql. One writer at a time is SQLite's rule, so nothing is passed over.
+UPDATE django_jobs_job
+SET state = 'running',
+    attempt = attempt + 1,
+    lease = %(token)s,
+    lease_expires_at = {now + lease},
+    worker = %(worker)s,
+    not_before = NULL,
+    started_at = COALESCE(started_at, {now})
+WHERE id IN (
+    SELECT id
+    FROM django_jobs_job
+    WHERE state = 'ready' AND NOT blocked AND queue = %(queue)s
+        AND (priority < %(floor_priority)s
+            OR (priority, run_at) >= (%(floor_priority)s, %(floor_run_at)s))
+        AND {suspicion}
+        AND (not_before IS NULL OR not_before <= {now})
+    ORDER BY priority, run_at, id
+    LIMIT %(room)s
+)
+RETURNING
+    id, run_id, name, queue, priority, run_at, tenant,
+    CASE WHEN length(payload) <= 32768 THEN payload END,
+    attempt, max_attempts, crashes, timeout, traceparent, enqueued_by

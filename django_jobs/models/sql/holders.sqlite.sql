@@ -1,0 +1,13 @@
+-- The twin of holders.sql.
+SELECT called.id, job.id, TRUE AS own
+FROM {called}
+JOIN django_jobs_job AS job ON job.id = called.id
+UNION ALL
+SELECT called.id, job.id, FALSE
+FROM {called}
+JOIN django_jobs_job AS job
+    ON job.name = called.name
+    AND job.tenant = called.tenant
+    AND job.idempotency_key = called.idempotency_key
+    AND job.state IN ('ready', 'delayed', 'running', 'suspended')
+WHERE job.id <> called.id

@@ -1,0 +1,16 @@
+-- Extend the leases of one process. A row that a body or a canceller holds locked is passed
+-- over: waiting for it would let every other lease run out.
+WITH called AS MATERIALIZED (SELECT * FROM {called}),
+held AS MATERIALIZED (
+    SELECT job.id, called.lease
+    FROM called
+    JOIN django_jobs_job AS job ON job.id = called.id
+    WHERE job.lease = called.lease AND job.state = 'running'
+    ORDER BY job.id
+    FOR NO KEY UPDATE OF job SKIP LOCKED
+)
+UPDATE django_jobs_job AS job
+SET lease_expires_at = statement_timestamp() + make_interval(secs => (%(lease)s)::float8)
+FROM held
+WHERE job.id = held.id AND job.lease = held.lease AND job.state = 'running'
+RETURNING job.id
