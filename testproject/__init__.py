@@ -1,0 +1,1 @@
+"""A small real project: the demo, and the base of the tests' settings."""
