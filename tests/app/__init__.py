@@ -1,0 +1,1 @@
+"""The app whose jobs the tests run."""
