@@ -71,7 +71,7 @@ def _start_servers(config: pytest.Config) -> None:
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
     used = config.stash.get(HEADER, ["none, nothing is run"])
-    return [f"django: {django.get_version()}", f"servers: {', '.join(used)}"]
+    return [f"servers: {', '.join(used)}"]
 
 
 @pytest.hookimpl(tryfirst=True)
