@@ -48,6 +48,8 @@ class Settings:
     """How long a job that this release does not know is parked."""
     shutdown_grace: float = 25.0
     """How long running jobs may go on after SIGTERM before they are handed back."""
+    release: str = ""
+    """Name of the running release, stored with each job that it enqueues."""
     max_payload: int = 1_048_576
     """Largest payload of a job that sets no limit of its own."""
     max_result: int = 1_048_576

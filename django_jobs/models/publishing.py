@@ -50,6 +50,13 @@ def holders(alias: str, entries: Sequence[Entry]) -> dict[UUID, UUID]:
     return standing
 
 
+def staged_holders(alias: str, entries: Sequence[Entry]) -> dict[UUID, UUID]:
+    """For each entry whose key an earlier, unpublished one visible to us has, that one's id."""
+    source, parameters = picking.rows(alias, _HOLDER_TYPES, entries)
+    found = picking.run(alias, "staged_holders", parameters, called=source)
+    return {picking.to_uuid(row[0]): picking.to_uuid(row[1]) for row in found}
+
+
 def stage(alias: str, entries: Sequence[Entry], *, look: bool) -> dict[UUID, UUID]:
     """Stage ``entries`` in the open transaction of ``alias``.
 

@@ -1,0 +1,163 @@
+"""The worker's database connections: its own, and those that bodies use."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import select
+from typing import Any
+
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from django_jobs.models import picking
+
+logger = logging.getLogger("django_jobs.connections")
+
+SQLITE_OPTIONS: dict[str, Any] = {
+    "transaction_mode": "IMMEDIATE",
+    "timeout": 20,
+    "init_command": "PRAGMA journal_mode=WAL",
+}
+"""What a worker sets on SQLite, and what the web processes beside it should set too.
+
+A transaction that reads first and writes later fails at once when another wrote in between; no
+timeout helps. IMMEDIATE makes it wait for its turn instead.
+"""
+
+
+def prepare_sqlite() -> None:
+    """Give this process's SQLite connections the options that a worker needs."""
+    for alias in connections:
+        if connections[alias].vendor == "sqlite":
+            options = connections.settings[alias].setdefault("OPTIONS", {})
+            for name, value in SQLITE_OPTIONS.items():
+                options.setdefault(name, value)
+
+
+def own_connection(alias: str) -> None:
+    """Give this thread a connection of its own for ``alias``, outside Django's pool.
+
+    Bodies must not be able to starve the thread that renews their leases.
+    """
+    if not picking.is_postgres(alias):
+        return
+    settings = copy.deepcopy(connections.settings[alias])
+    settings["CONN_MAX_AGE"] = None
+    settings["CONN_HEALTH_CHECKS"] = False
+    options = settings.setdefault("OPTIONS", {})
+    options.pop("pool", None)
+    connections[alias] = type(connections[alias])(settings, alias)
+
+
+def close_all() -> None:
+    """Close this thread's connections, broken ones too."""
+    for connection in connections.all(initialized_only=True):
+        _close(connection)
+
+
+def check_before_body() -> None:
+    """Drop this thread's connections whose server has hung up, without a round trip."""
+    for connection in connections.all(initialized_only=True):
+        if connection.connection is not None and _has_hung_up(connection):
+            _close(connection)
+
+
+def _has_hung_up(connection: BaseDatabaseWrapper) -> bool:
+    """An idle session has nothing to read; what is there is a farewell, or the end of the file."""
+    if connection.vendor != "postgresql":
+        return False
+    raw = connection.connection
+    if raw.closed:
+        return True
+    poller = select.poll()
+    poller.register(raw.fileno(), select.POLLIN)
+    return bool(poller.poll(0)) and not connection.is_usable()
+
+
+def tidy_after_body(name: str) -> None:
+    """Leave this thread's connections as a body should find them. ``name`` is the job's.
+
+    An open transaction is rolled back and its connection closed; so is one that is broken or
+    whose session the body changed. All others stay open, whatever ``CONN_MAX_AGE`` says: a
+    connection for each job would cost more than most jobs do.
+    """
+    for connection in connections.all(initialized_only=True):
+        if connection.connection is None:
+            continue
+        fault = _fault(connection)
+        if fault is None:
+            continue
+        if fault:
+            logger.warning("job %s left %s on database %r", name, fault, connection.alias)
+        _close(connection)
+
+
+def _fault(connection: BaseDatabaseWrapper) -> str | None:
+    """What is wrong with a connection: a text to warn with, ``""`` for nothing to say, or none."""
+    if connection.in_atomic_block or not connection.get_autocommit():
+        return "a transaction open"
+    if _in_raw_transaction(connection):
+        return "a transaction open that it began by hand"
+    if connection.errors_occurred and not connection.is_usable():
+        return ""
+    connection.errors_occurred = False
+    watch: SessionWatch | None = getattr(connection, "_django_jobs_watch", None)
+    if watch is not None and watch.changed:
+        return ""
+    return None
+
+
+def _in_raw_transaction(connection: BaseDatabaseWrapper) -> bool:
+    raw = connection.connection
+    if connection.vendor == "postgresql":
+        return bool(raw.closed or raw.info.transaction_status != 0)
+    return bool(raw.in_transaction)
+
+
+def _close(connection: BaseDatabaseWrapper) -> None:
+    raw = connection.connection
+    connection.in_atomic_block = False
+    connection.savepoint_ids = []
+    connection.atomic_blocks = []
+    connection.needs_rollback = False
+    connection.run_on_commit = []
+    connection.closed_in_transaction = False
+    try:
+        # The session itself, so that a pool does not hand its state to the next borrower.
+        if raw is not None and connection.vendor == "postgresql":
+            raw.close()
+        connection.close()
+    except Exception as error:  # noqa: BLE001 - it is being thrown away
+        logger.debug("closing a connection to %r: %s", connection.alias, error)
+    finally:
+        connection.connection = None
+
+
+class SessionWatch:
+    """Notes on a connection whether a body changed its session: SET, LISTEN, PREPARE and the like."""
+
+    CHANGING = ("SET", "RESET", "LISTEN", "PREPARE", "DISCARD", "CREATE TEMP", "SELECT SET_CONFIG")
+
+    def __init__(self) -> None:
+        self.changed = False
+
+    def __call__(self, execute: Any, sql: Any, params: Any, many: bool, context: Any) -> Any:
+        if not self.changed and isinstance(sql, str):
+            head = sql[:40].lstrip().upper()
+            local = head.startswith(("SET LOCAL", "SET TRANSACTION", "SET CONSTRAINTS"))
+            self.changed = head.startswith(self.CHANGING) and not local
+        return execute(sql, params, many, context)
+
+
+def watch_sessions() -> None:
+    """Watch this thread's PostgreSQL connections for session changes by bodies."""
+    for connection in connections.all():
+        if connection.vendor != "postgresql":
+            continue
+        watch = getattr(connection, "_django_jobs_watch", None)
+        if watch is None:
+            watch = SessionWatch()
+            connection._django_jobs_watch = watch  # type: ignore[attr-defined]
+            connection.execute_wrappers.append(watch)
+        watch.changed = False

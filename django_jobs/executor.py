@@ -1,0 +1,173 @@
+"""One run: decode, call the body, and say how it ended. Nothing is written here.
+
+The outcome is a value, built before anything is stored, so that a failing write is never taken
+for a failed attempt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from asgiref.sync import ThreadSensitiveContext
+from django.db import connections
+
+from django_jobs import conf, connections as sessions, definitions
+from django_jobs.current import CurrentJob, running
+from django_jobs.errors import Interrupted, JobTimeout, LeaseLost
+from django_jobs.failures import failure_of
+from django_jobs.leases import Held
+from django_jobs.models import Job, Run
+from django_jobs.outcomes import Buried, Lost, Outcome, Parked, Retried, Shed, Succeeded
+from django_jobs.payloads import encode_value
+from django_jobs.retry import decide
+from django_jobs.signals import job_started
+
+logger = logging.getLogger("django_jobs.executor")
+
+Definition = definitions.Definition[Any, Any]
+
+
+def execute(held: Held) -> Outcome:
+    """Run a sync body in this thread; never raises."""
+    run = held.run
+    definition = definitions.definition(run.name)
+    if definition is None:
+        return _unknown(run)
+    sessions.check_before_body()
+    sessions.watch_sessions()
+    open_connections = [c for c in connections.all() if c.vendor == "postgresql"]
+    held.interrupt = _canceller(open_connections)
+    try:
+        arguments = _begin(held, definition)
+        assert held.current is not None
+        with running(held.current):
+            outcome = _result(held, definition, definition.fn(**arguments))
+    except BaseException as error:  # noqa: BLE001 - whatever a body raises, the job must settle
+        outcome = _failed(held, definition, error)
+    finally:
+        held.ended = True
+        held.interrupt = None
+        if held.timed_out:  # A cancel that is still on its way must not hit the next body.
+            sessions.close_all()
+        else:
+            sessions.tidy_after_body(run.name)
+    return outcome
+
+
+async def aexecute(held: Held) -> Outcome:
+    """Run an async body on this loop; never raises, but for the cancellation of the loop itself."""
+    definition = definitions.definition(held.run.name)
+    if definition is None:
+        return _unknown(held.run)
+    loop = asyncio.get_running_loop()
+    try:
+        # Threads that the body reaches through sync_to_async are its own, not those of others.
+        async with ThreadSensitiveContext():
+            arguments = await _to_thread(_begin, held, definition)
+            assert held.current is not None
+            with running(held.current):
+                body = asyncio.ensure_future(definition.fn(**arguments))
+            held.interrupt = lambda: loop.call_soon_threadsafe(body.cancel) and None
+            try:
+                value = await body
+            finally:
+                held.ended = True
+                await _to_thread(sessions.close_all)
+        return _result(held, definition, value)
+    except BaseException as error:  # noqa: BLE001
+        return _failed(held, definition, error)
+    finally:
+        held.ended = True
+        held.interrupt = None
+
+
+async def _to_thread(fn: Callable[..., Any], *args: Any) -> Any:
+    from asgiref.sync import sync_to_async
+
+    return await sync_to_async(fn)(*args)
+
+
+def _unknown(run: Run) -> Outcome:
+    return Parked(
+        conf.current().unknown_delay, f"This release has no job named {run.name!r}; it waits for one."
+    )
+
+
+def _begin(held: Held, definition: Definition) -> dict[str, Any]:
+    """Everything between the claim and the body: arguments, the current job, the signal."""
+    run = held.run
+    payload = run.payload if run.payload is not None else Job.objects.all().payload_of(run.id)
+    arguments = definition.arguments.decode(payload)
+    deadline = None if run.timeout is None else time.monotonic() + run.timeout
+    held.current = CurrentJob(
+        id=run.id,
+        name=run.name,
+        attempt=run.attempt,
+        max_attempts=run.max_attempts,
+        tenant=run.tenant,
+        traceparent=run.traceparent,
+        deadline=deadline,
+        store_progress=lambda value: _store_progress(run, value),
+    )
+    job_started.send_robust(sender=run.name, run=run)
+    return arguments
+
+
+def _store_progress(run: Run, value: Any) -> None:
+    text = encode_value(value, conf.current().max_result, "progress") or "null"
+    if not Job.objects.all().store_progress(run, text):
+        raise LeaseLost(f"job {run.name} {run.id} is no longer ours")
+
+
+def _result(held: Held, definition: Definition, value: Any) -> Outcome:
+    if held.timed_out:
+        logger.warning("job %s %s ended well after its timeout", held.run.name, held.run.id)
+    result = encode_value(value, conf.current().max_result, f"the result of job {definition.name}")
+    return Succeeded(result)
+
+
+def _failed(held: Held, definition: Definition, error: BaseException) -> Outcome:
+    run = held.run
+    if held.timed_out and not isinstance(error, JobTimeout):
+        # What surfaced is the statement or task that the deadline cancelled.
+        late = JobTimeout(f"job {run.name} ran longer than its timeout of {run.timeout} s")
+        late.__cause__ = error
+        error = late
+    elif isinstance(error, Interrupted) or (
+        isinstance(error, asyncio.CancelledError) and _told_to_stop(held)
+    ):
+        return Lost() if held.lost else Shed("stopped")
+    decision = decide(definition.retry, error, run.attempt, run.max_attempts)
+    failure = failure_of(error)
+    if decision.again:
+        return Retried(failure, decision.delay)
+    return Buried(failure, decision.reason, keep=definition.retry.dead_letter)
+
+
+def _told_to_stop(held: Held) -> bool:
+    return held.current is not None and held.current.cancelled.is_set()
+
+
+def _canceller(open_connections: list[Any]) -> Callable[[], None]:
+    """Cancels the statements that run on these connections now. Called from another thread."""
+
+    def cancel() -> None:
+        for connection in open_connections:
+            raw = connection.connection
+            if raw is None or raw.closed:
+                continue
+            threading.Thread(target=_cancel_quietly, args=(raw,), daemon=True).start()
+
+    return cancel
+
+
+def _cancel_quietly(raw: Any) -> None:
+    try:
+        raw.cancel_safe(timeout=5.0)
+    except Exception as error:  # noqa: BLE001 - it is tried again in a second
+        logger.debug("cancelling a statement: %s", error)

@@ -1,0 +1,144 @@
+"""Every run that this process holds: renewing leases, noticing losses, watching deadlines."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from django_jobs.current import CurrentJob
+from django_jobs.models import Job, Run
+
+logger = logging.getLogger("django_jobs.leases")
+
+UNSTARTED_LIMIT = 1.0
+"""Seconds after which a claimed run that no thread has taken is handed back."""
+
+
+@dataclass(slots=True)
+class Held:
+    """A run of ours. ``stop`` is set when its body must end, ``lost`` when the row is not ours."""
+
+    run: Run
+    renewed_at: float = field(default_factory=time.monotonic)
+    started: bool = False
+    lost: bool = False
+    handed_back: bool = False
+    timed_out: bool = False
+    ended: bool = False
+    current: CurrentJob | None = None
+    interrupt: Callable[[], None] | None = None
+    """Reaches into the body: cancels its task, or the statements of its connections."""
+
+    def stop(self) -> None:
+        """Tell the body to end."""
+        if self.current is not None:
+            self.current.cancelled.set()
+        if self.interrupt is not None:
+            self.interrupt()
+
+
+class LeaseBook:
+    """The runs of one process, by job id. Thread-safe."""
+
+    def __init__(self, lease: float) -> None:
+        self.lease = lease
+        self._held: dict[UUID, Held] = {}
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def add(self, runs: Sequence[Run]) -> list[Held]:
+        """Take note of what was just claimed."""
+        added = [Held(run, renewed_at=run.claimed_at) for run in runs]
+        with self._lock:
+            self._held.update((held.run.id, held) for held in added)
+        return added
+
+    def start(self, held: Held) -> bool:
+        """Whether the body may start: not when the run was handed back or lost meanwhile."""
+        with self._lock:
+            if held.handed_back or held.lost:
+                return False
+            held.started = True
+            return True
+
+    def remove(self, held: Held) -> None:
+        """Forget a run: it is settled, handed back or lost."""
+        with self._lock:
+            if self._held.get(held.run.id) is held:
+                del self._held[held.run.id]
+
+    def unstarted(self) -> int:
+        """How many runs wait for a thread."""
+        with self._lock:
+            return sum(not held.started for held in self._held.values())
+
+    def running(self) -> list[Held]:
+        """The runs whose bodies have started and not ended."""
+        with self._lock:
+            return [held for held in self._held.values() if held.started and not held.ended]
+
+    def take_unstarted(self, older_than: float = 0.0) -> list[Held]:
+        """Take back what no thread has started within ``older_than`` seconds of its claim."""
+        oldest = time.monotonic() - older_than
+        with self._lock:
+            taken = [
+                held
+                for held in self._held.values()
+                if not held.started and held.run.claimed_at <= oldest
+            ]
+            for held in taken:
+                held.handed_back = True
+                del self._held[held.run.id]
+        return taken
+
+    def beat(self, *, everything: bool = False) -> None:
+        """Renew what is a third of its lease old (or ``everything``), and notice losses."""
+        now = time.monotonic()
+        with self._lock:
+            due = [
+                held
+                for held in self._held.values()
+                if not held.lost and (everything or now - held.renewed_at > self.lease / 3)
+            ]
+        for start in range(0, len(due), 1000):
+            self._renew(due[start : start + 1000])
+
+    def _renew(self, due: Sequence[Held]) -> None:
+        asked = time.monotonic()
+        renewed, lost = Job.objects.all().renew([held.run for held in due], self.lease)
+        for held in due:
+            if held.run.id in renewed:
+                held.renewed_at = asked
+            elif held.run.id in lost:
+                self._lose(held)
+
+    def watch(self) -> None:
+        """Judge by this process's own clock: leases that ran out, deadlines that passed."""
+        now = time.monotonic()
+        with self._lock:
+            held_now = list(self._held.values())
+        for held in held_now:
+            if not held.lost and now - held.renewed_at > self.lease:
+                self._lose(held)
+            deadline = held.current.deadline if held.current is not None else None
+            if deadline is None or held.ended or now < deadline:
+                continue
+            if not held.timed_out:
+                held.timed_out = True
+                logger.warning("job %s %s passed its timeout", held.run.name, held.run.id)
+            held.stop()
+
+    def _lose(self, held: Held) -> None:
+        with self._lock:
+            # A settled run gives its lease up; the answer on the wire is no loss then.
+            if self._held.get(held.run.id) is not held or held.lost:
+                return
+            held.lost = True
+        logger.warning("lease lost: job %s %s", held.run.name, held.run.id)
+        held.stop()

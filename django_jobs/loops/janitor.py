@@ -1,0 +1,52 @@
+"""The janitor: history older than its retention is deleted, in bounded batches."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.db.models.functions import Now
+
+from django_jobs import conf
+from django_jobs.models import Job, picking, publishing
+from django_jobs.models.outbox import PUBLISHED
+from django_jobs.operations import outbox_aliases
+from django_jobs.states import State
+
+BATCH = 1000
+
+
+def tick() -> int:
+    """Delete one batch of each kind; how many rows. More than 0 means: there may be more."""
+    settings = conf.current()
+    deleted = 0
+    for state, age in settings.retention.items():
+        deleted += Job.objects.all().prune(State(state), age=age, limit=BATCH)
+    for alias in outbox_aliases():
+        deleted += _prune_outbox(alias)
+    return deleted
+
+
+def _prune_outbox(alias: str) -> int:
+    """Published entries go after ``OUTBOX_RETENTION``: their jobs answer for their ids.
+
+    Receipts, entries that stand for another row, stay as long as finished jobs do.
+    """
+    settings = conf.current()
+    rows = publishing.outbox(alias)
+    longest = max(settings.retention.values())
+    published = rows.filter(
+        outcome=PUBLISHED, published_at__lt=Now() - timedelta(seconds=settings.outbox_retention)
+    )
+    receipts = rows.exclude(outcome=PUBLISHED).filter(
+        published_at__lt=Now() - timedelta(seconds=longest)
+    )
+    deleted = 0
+    for old in (published, receipts):
+        with picking.own_transaction(alias):
+            seqs = list(
+                old.order_by("published_at")
+                .select_for_update(skip_locked=True)
+                .values_list("seq", flat=True)[:BATCH]
+            )
+            deleted += rows.filter(seq__in=seqs).delete()[0]
+    return deleted

@@ -1,0 +1,114 @@
+"""The settler: outcomes are stored, successes in groups."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import time
+from collections.abc import Sequence
+from uuid import UUID
+
+from django_jobs.leases import Held, LeaseBook
+from django_jobs.models import Job, picking
+from django_jobs.outcomes import Buried, Lost, Outcome, Parked, Retried, Shed, Stopped, Succeeded
+from django_jobs.signals import job_ended
+
+logger = logging.getLogger("django_jobs.settler")
+
+GROUP = 500
+
+Settled = tuple[Held, Outcome]
+
+
+class Settler:
+    """Takes outcomes from any thread, stores them from one."""
+
+    def __init__(self, leases: LeaseBook) -> None:
+        self.leases = leases
+        self.finished = 0
+        """Runs settled since the process began."""
+        self._incoming: queue.SimpleQueue[Settled | None] = queue.SimpleQueue()
+        self._unstored: dict[UUID, Settled] = {}
+        """By lease-holding job id, in the order of arrival."""
+
+    def put(self, held: Held, outcome: Outcome) -> None:
+        """Hand over how a run ended."""
+        self._incoming.put((held, outcome))
+
+    def nudge(self) -> None:
+        """Make a waiting ``tick`` return."""
+        self._incoming.put(None)
+
+    def idle(self) -> bool:
+        """Whether everything that was handed over is stored."""
+        return self._incoming.empty() and not self._unstored
+
+    def tick(self) -> None:
+        """Wait for outcomes and store what is there; what cannot be stored stays for the next tick.
+
+        What arrives while one group is on its way is the next group: the busier, the larger.
+        """
+        self._gather()
+        pairs = list(self._unstored.values())
+        successes = [pair for pair in pairs if isinstance(pair[1], Succeeded)]
+        for start in range(0, len(successes), GROUP):
+            self._store_successes(successes[start : start + GROUP])
+        for held, outcome in pairs:
+            if not isinstance(outcome, Succeeded):
+                self._report(held, self._store(held, outcome))
+
+    def _gather(self) -> None:
+        block = not self._unstored
+        while len(self._unstored) < GROUP:
+            try:
+                pair = self._incoming.get(block=block, timeout=1.0 if block else None)
+            except queue.Empty:
+                return
+            if pair is None:
+                return
+            self._unstored[pair[0].run.id] = pair
+            block = False
+
+    def _store_successes(self, group: Sequence[Settled]) -> None:
+        values = [
+            (held.run, outcome.result)
+            for held, outcome in group
+            if isinstance(outcome, Succeeded)
+        ]
+        landed = picking.retrying(lambda: Job.objects.all().succeed(values))
+        for held, outcome in group:
+            if held.run.id in landed:
+                self._report(held, outcome)
+            else:
+                self._report(held, self._not_ours(held))
+
+    def _store(self, held: Held, outcome: Outcome) -> Outcome:
+        """Store one outcome that is no success; what it turned out to be."""
+        run, jobs = held.run, Job.objects.all()
+        match outcome:
+            case Retried(failure, delay):
+                landed = picking.retrying(lambda: jobs.retry(run, failure, delay))
+            case Buried(failure, reason, keep):
+                landed = picking.retrying(lambda: jobs.bury(run, failure, reason, keep=keep))
+            case Parked(delay, reason):
+                landed = picking.retrying(lambda: jobs.suspend(run, delay, reason))
+            case Shed():
+                landed = bool(picking.retrying(lambda: jobs.shed([run])))
+            case _:
+                landed = False
+        return outcome if landed else self._not_ours(held)
+
+    def _not_ours(self, held: Held) -> Outcome:
+        """The row does not carry our token: cancelled (then its body has ended now), or lost."""
+        if Job.objects.all().body_ended(held.run.id, held.run.worker):
+            return Stopped()
+        return Lost()
+
+    def _report(self, held: Held, outcome: Outcome) -> None:
+        del self._unstored[held.run.id]
+        self.leases.remove(held)
+        self.finished += 1
+        seconds = time.monotonic() - held.run.claimed_at
+        job_ended.send_robust(
+            sender=held.run.name, run=held.run, outcome=outcome, seconds=seconds
+        )

@@ -1,0 +1,81 @@
+"""The waker: due jobs become ready, jobs of lost workers too."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from django_jobs import conf
+from django_jobs.models import Job, Lapsed, picking
+from django_jobs.models.waking import Hint, notify
+from django_jobs.signals import job_lapsed
+from django_jobs.states import State
+
+logger = logging.getLogger("django_jobs.waker")
+
+BATCH = 1000
+LAPSE_BATCH = 500
+
+
+def wake() -> int:
+    """Make every due job ready; how many there were."""
+    woken = 0
+    while True:
+        batch = picking.retrying(lambda: Job.objects.all().wake(limit=BATCH))
+        woken += len(batch)
+        if len(batch) < BATCH:
+            break
+    if woken:
+        notify(conf.current().database, Hint.READY)
+    return woken
+
+
+def lapse(worker: str = "") -> list[Lapsed]:
+    """Take jobs back whose lease ran out, or, with ``worker``, all that this lost worker held."""
+    settings = conf.current()
+    lapsed: list[Lapsed] = []
+    while True:
+        batch = picking.retrying(
+            lambda: Job.objects.all().lapse(
+                limit=LAPSE_BATCH, max_crashes=settings.max_crashes, worker=worker
+            )
+        )
+        lapsed += batch
+        if len(batch) < LAPSE_BATCH:
+            break
+    for one in lapsed:
+        logger.warning("worker lost: job %s %s is %s", one.name, one.job_id, one.state.value)
+        job_lapsed.send_robust(sender=one.name, job_id=one.job_id, state=one.state)
+    if any(one.state is State.READY for one in lapsed):
+        notify(settings.database, Hint.READY)
+    return lapsed
+
+
+class Waker:
+    """``wake`` and ``lapse`` as a worker process does them."""
+
+    def __init__(self, lost_workers: tuple[str, ...] = ()) -> None:
+        self._lost_workers = list(lost_workers)
+        self._seen_since: float | None = None
+
+    def tick(self) -> int:
+        """Wake what is due and lapse what may be lapsed; how many jobs moved.
+
+        After an outage every lease has run out although the bodies still run. Nothing lapses
+        before this process has seen the database for one whole lease, so that their own
+        workers renew them first.
+        """
+        now = time.monotonic()
+        if self._seen_since is None:
+            self._seen_since = now
+        moved = wake()
+        while self._lost_workers:
+            moved += len(lapse(self._lost_workers[-1]))
+            self._lost_workers.pop()
+        if now - self._seen_since >= conf.current().lease:
+            moved += len(lapse())
+        return moved
+
+    def outage(self) -> None:
+        """The database was not reachable; the time to wait before a lapse starts anew."""
+        self._seen_since = None

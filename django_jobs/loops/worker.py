@@ -1,0 +1,212 @@
+"""The worker: claims what its threads can start soon, and runs it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from django_jobs import connections as sessions
+from django_jobs import definitions
+from django_jobs.executor import aexecute, execute
+from django_jobs.leases import UNSTARTED_LIMIT, Held, LeaseBook
+from django_jobs.loops.settler import Settler
+from django_jobs.models import NO_FLOOR, Floor, Job, picking
+from django_jobs.outcomes import Outcome, Shed
+
+logger = logging.getLogger("django_jobs.worker")
+
+PREFETCH_LIMIT = 500
+RATE_WINDOW = 0.25
+"""Seconds: what finished within them is what may be claimed ahead."""
+
+FLOOR_LIFE = 1.0
+"""Seconds for which a claim may begin at the floor instead of at the head of the queue."""
+
+
+class Prefetch:
+    """How many runs may wait for a thread: one for each idle thread, or what finishes soon.
+
+    A thread that is busy for ten minutes must not keep jobs waiting that another worker could
+    start; threads that finish thousands a second must not wait for a claim.
+    """
+
+    def __init__(self, idle: Any) -> None:
+        self._idle = idle
+        self._counts: deque[tuple[float, int]] = deque()
+
+    def room(self, finished: int, unstarted: int) -> int:
+        """How many runs to claim now; 0 while enough wait already."""
+        now = time.monotonic()
+        self._counts.append((now, finished))
+        while self._counts[0][0] < now - RATE_WINDOW and len(self._counts) > 1:
+            self._counts.popleft()
+        lately = finished - self._counts[0][1]
+        target = max(self._idle(), min(PREFETCH_LIMIT, lately))
+        room = target - unstarted
+        return room if room > target // 2 else 0
+
+
+class Floors:
+    """Where the next claim of each queue may begin."""
+
+    def __init__(self) -> None:
+        self._floors: dict[str, tuple[float, Floor]] = {}
+
+    def get(self, name: str) -> Floor:
+        """The floor of queue ``name``, or ``NO_FLOOR`` once a second and when it is unknown."""
+        since, floor = self._floors.get(name, (0.0, NO_FLOOR))
+        return floor if time.monotonic() - since < FLOOR_LIFE else NO_FLOOR
+
+    def note(self, name: str, asked: Floor, first: Floor | None) -> None:
+        """A claim that asked from ``asked`` began at ``first``; ``None``: it found nothing."""
+        if first is None:
+            self._floors.pop(name, None)
+        elif asked == NO_FLOOR:
+            self._floors[name] = (time.monotonic(), first)
+        else:
+            self._floors[name] = (self._floors[name][0], first)
+
+    def forget(self) -> None:
+        """Something was put back, maybe below a floor."""
+        self._floors.clear()
+
+
+class Worker:
+    """Claims for ``threads`` sync bodies and ``async_slots`` async ones of one process."""
+
+    def __init__(
+        self,
+        leases: LeaseBook,
+        settler: Settler,
+        *,
+        name: str,
+        queues: Sequence[str],
+        threads: int,
+        async_slots: int,
+        suspects: bool = False,
+    ) -> None:
+        self.leases, self.settler = leases, settler
+        self.name, self.queues, self.threads = name, tuple(queues), threads
+        self.suspects = suspects
+        self.floors = Floors()
+        self._runs: queue.SimpleQueue[Held | None] = queue.SimpleQueue()
+        self._busy = 0
+        self._busy_lock = threading.Lock()
+        self._prefetch = Prefetch(lambda: self.threads - self._busy)
+        self._coroutines = Coroutines(self, async_slots)
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        """Start the threads that run bodies."""
+        for number in range(self.threads):
+            thread = threading.Thread(target=self._work, name=f"body-{number}", daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def tick(self) -> int:
+        """Claim once from every queue while there is room; how many runs were claimed."""
+        claimed = 0
+        for queue_name in self.queues:
+            room = self._room()
+            if room <= 0:
+                break
+            claimed += self._claim(queue_name, room)
+        return claimed
+
+    def _room(self) -> int:
+        if self.suspects:  # One at a time, and nothing beside it.
+            return 1 if len(self.leases) == 0 else 0
+        return self._prefetch.room(self.settler.finished, self.leases.unstarted())
+
+    def _claim(self, queue_name: str, room: int) -> int:
+        floor = self.floors.get(queue_name)
+        runs = picking.retrying(
+            lambda: Job.objects.all().claim(
+                queue_name,
+                room=room,
+                lease=self.leases.lease,
+                worker=self.name,
+                floor=floor,
+                suspects=self.suspects,
+            )
+        )
+        first = (runs[0].priority, runs[0].run_at) if runs else None
+        self.floors.note(queue_name, floor, first)
+        for held in self.leases.add(runs):
+            self._dispatch(held)
+        return len(runs)
+
+    def _dispatch(self, held: Held) -> None:
+        definition = definitions.definition(held.run.name)
+        if definition is not None and definition.is_async:
+            self._coroutines.submit(held)
+        else:
+            self._runs.put(held)
+
+    def _work(self) -> None:
+        while (held := self._runs.get()) is not None:
+            if not self.leases.start(held):
+                continue
+            with self._busy_lock:
+                self._busy += 1
+            try:
+                outcome = execute(held)
+            finally:
+                with self._busy_lock:
+                    self._busy -= 1
+            self.settle(held, outcome)
+        sessions.close_all()
+
+    def hand_back_unstarted(self, older_than: float = UNSTARTED_LIMIT) -> int:
+        """Give back what no thread has started; how many runs."""
+        waiting = self.leases.take_unstarted(older_than)
+        if waiting:
+            picking.retrying(lambda: Job.objects.all().shed([held.run for held in waiting]))
+            self.floors.forget()
+        return len(waiting)
+
+    def settle(self, held: Held, outcome: Outcome) -> None:
+        """Hand an outcome to the settler; a row that was put back may be below a floor."""
+        if isinstance(outcome, Shed):
+            self.floors.forget()
+        self.settler.put(held, outcome)
+
+    def stop(self) -> None:
+        """Let the threads end after what they run now."""
+        for _ in self._threads:
+            self._runs.put(None)
+        self._coroutines.stop()
+
+
+class Coroutines:
+    """One event loop in a thread of its own, started with the first async job."""
+
+    def __init__(self, worker: Worker, slots: int) -> None:
+        self._worker, self._slots_count = worker, slots
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._slots: asyncio.Semaphore | None = None
+
+    def submit(self, held: Held) -> None:
+        """Have an async body run as soon as one of the slots is free."""
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            self._slots = asyncio.Semaphore(self._slots_count)
+            threading.Thread(target=self._loop.run_forever, name="coroutines", daemon=True).start()
+        asyncio.run_coroutine_threadsafe(self._run(held), self._loop)
+
+    async def _run(self, held: Held) -> None:
+        assert self._slots is not None
+        async with self._slots:
+            if self._worker.leases.start(held):
+                self._worker.settle(held, await aexecute(held))
+
+    def stop(self) -> None:
+        """End the loop's thread."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)

@@ -1,0 +1,18 @@
+-- The twin of peek.sql.
+SELECT
+    EXISTS (SELECT 1 FROM django_jobs_outbox WHERE outcome IS NULL),
+    EXISTS (
+        SELECT 1 FROM django_jobs_job WHERE state IN ('delayed', 'suspended') AND run_at <= {now}
+    ),
+    EXISTS (
+        SELECT 1 FROM django_jobs_job
+        WHERE state = 'ready' AND NOT blocked
+            AND queue IN (SELECT value FROM json_each(%(queues)s))
+    ),
+    EXISTS (SELECT 1 FROM django_jobs_job WHERE state = 'running'),
+    EXISTS (SELECT 1 FROM django_jobs_job WHERE state = 'ready' AND crashes >= 2),
+    (
+        SELECT (julianday(min(run_at)) - julianday('now')) * 86400.0
+        FROM django_jobs_job
+        WHERE state IN ('delayed', 'suspended')
+    )

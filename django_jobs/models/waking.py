@@ -1,0 +1,69 @@
+"""Wake-ups: hints that something happened, so that idle workers need not poll for it.
+
+A hint may be lost, and every loop looks for itself now and then; so a hint never blocks, never
+raises, and is never part of a caller's transaction: NOTIFY takes a database-wide lock from the
+statement to the commit of its transaction.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from enum import StrEnum
+
+from django.db import DatabaseError, InterfaceError, connections
+
+from django_jobs.models import picking
+
+logger = logging.getLogger("django_jobs.waking")
+
+CHANNEL = "django_jobs"
+
+_WINDOW = 0.01
+"""Seconds within which a repeated hint of one kind is dropped; relays look again until idle."""
+
+
+class Hint(StrEnum):
+    """What happened. The value is the payload of the NOTIFY: never job data."""
+
+    STAGED = "staged"
+    READY = "ready"
+    STOP = "stop"
+
+
+_listeners: list[Callable[[Hint], None]] = []
+_sent: dict[tuple[str, Hint], float] = {}
+_lock = threading.Lock()
+
+
+def subscribe(listener: Callable[[Hint], None]) -> Callable[[], None]:
+    """Call ``listener`` with each hint given in this process; returns how to unsubscribe."""
+    _listeners.append(listener)
+    return lambda: _listeners.remove(listener)
+
+
+def notify(alias: str, hint: Hint) -> None:
+    """Tell the workers of the database ``alias``. Called after commit; never raises."""
+    for listener in tuple(_listeners):
+        listener(hint)
+    if not picking.is_postgres(alias) or not _may_send(alias, hint):
+        return
+    connection = connections[alias]
+    if connection.in_atomic_block:
+        return
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_notify(%s, %s)", (CHANNEL, hint.value))
+    except (DatabaseError, InterfaceError) as error:
+        logger.debug("wake-up %s not sent: %s", hint.value, error)
+
+
+def _may_send(alias: str, hint: Hint) -> bool:
+    now = time.monotonic()
+    with _lock:
+        if now - _sent.get((alias, hint), -_WINDOW) < _WINDOW:
+            return False
+        _sent[alias, hint] = now
+    return True

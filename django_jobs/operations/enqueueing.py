@@ -1,0 +1,194 @@
+"""Enqueue: inside a transaction a job is staged in it, outside it is published at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, ParamSpec, TypeVar
+from uuid import UUID
+
+from asgiref.sync import sync_to_async
+from django.db import connections
+
+from django_jobs import conf, definitions
+from django_jobs.current import current_job_or_none
+from django_jobs.definitions import Call, Definition, Enqueued, Request
+from django_jobs.errors import DuplicateJob, EnqueueError, OtherDatabaseOpen
+from django_jobs.ids import new_id
+from django_jobs.models import picking, publishing
+from django_jobs.models.outbox import Entry
+from django_jobs.models.staging import callers_transaction
+from django_jobs.models.waking import Hint, notify
+from django_jobs.tracing import current_traceparent
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+DIRECT_LIMIT = 500
+"""Calls that one publish transaction takes; more are staged and published by the relay."""
+
+
+def enqueue(job: Definition[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
+    """Have ``job`` run with these arguments: exactly if the open transaction commits.
+
+    Outside a transaction the job exists when this returns. Raises an ``EnqueueError`` before
+    anything is written when the call cannot become a job.
+    """
+    return _enqueue([definitions.request_of(job, args, kwargs)])[0]
+
+
+async def aenqueue(job: Definition[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
+    """``enqueue`` for async code. Django has no async transactions: it is published at once."""
+    return await sync_to_async(enqueue)(job, *args, **kwargs)
+
+
+def enqueue_many(calls: Iterable[Call]) -> list[Enqueued]:
+    """Enqueue many calls, made with ``job.call(...)``; all of them or, on an error, none.
+
+    Any number: 70,000 in one call are fine. Results are in the order of ``calls``.
+    """
+    return _enqueue([call.request() for call in calls])
+
+
+def _enqueue(requests: Sequence[Request]) -> list[Enqueued]:
+    by_alias: dict[str | None, list[int]] = {}
+    for number, request in enumerate(requests):
+        by_alias.setdefault(request.database, []).append(number)
+    results: dict[int, Enqueued] = {}
+    for database, numbers in by_alias.items():
+        chosen = [requests[number] for number in numbers]
+        results.update(zip(numbers, _enqueue_in(database, chosen), strict=True))
+    return [results[number] for number in range(len(requests))]
+
+
+def _enqueue_in(database: str | None, requests: Sequence[Request]) -> list[Enqueued]:
+    staging = _staging_alias(database)
+    jobs = conf.current().database
+    if staging is not None:
+        return _stage(staging, requests)
+    _refuse_other_transactions()
+    if len(requests) <= DIRECT_LIMIT:
+        return _publish(jobs, requests)
+    with picking.own_transaction(jobs):
+        return _stage(jobs, requests)
+
+
+def _staging_alias(database: str | None) -> str | None:
+    """The outbox whose open transaction decides about the job, or ``None``: publish at once."""
+    outboxes = outbox_aliases()
+    if database is not None and database not in outboxes:
+        raise EnqueueError(
+            f"database={database!r} has no outbox. Add it to "
+            f"DJANGO_JOBS['OUTBOX_DATABASES'] (now {', '.join(outboxes)}) and migrate it."
+        )
+    for alias in outboxes if database is None else (database,):
+        if picking.in_transaction(alias):
+            return alias
+    return None
+
+
+def outbox_aliases() -> tuple[str, ...]:
+    """The aliases that have an outbox; jobs of the first one in a transaction are staged there."""
+    settings = conf.current()
+    return tuple(dict.fromkeys((*settings.outbox_databases, settings.database)))
+
+
+def _refuse_other_transactions() -> None:
+    for connection in connections.all(initialized_only=True):
+        if picking.in_transaction(connection.alias):
+            raise OtherDatabaseOpen(
+                f"A transaction is open on database {connection.alias!r}, and this job would exist "
+                "even if it rolled back. Add the alias to DJANGO_JOBS['OUTBOX_DATABASES'] and do "
+                "not name another with database=, or enqueue outside the transaction."
+            )
+
+
+def _entries(requests: Sequence[Request], batch: UUID | None) -> list[Entry]:
+    running = current_job_or_none()
+    traceparent = current_traceparent() or (running.traceparent if running else "")
+    shared = {
+        "traceparent": traceparent,
+        "release": conf.current().release,
+        "batch": batch,
+        "staged_at": None,
+    }
+    return [{**_columns(request), **shared} for request in requests]
+
+
+def _columns(request: Request) -> dict[str, Any]:
+    id_ = new_id()
+    key = request.idempotency_key
+    return {
+        "id": id_,
+        "name": request.name,
+        "queue": request.queue,
+        "priority": request.priority,
+        "tenant": request.tenant,
+        "idempotency_key": str(id_) if key is None else key,
+        "lane": None,
+        "payload": request.payload,
+        "run_at": request.run_at,
+        "delay": request.delay,
+        "max_attempts": request.max_attempts,
+        "timeout": request.timeout,
+        "on_conflict": request.on_conflict,
+        "enqueued_by": request.enqueued_by,
+    }
+
+
+def _stage(alias: str, requests: Sequence[Request]) -> list[Enqueued]:
+    caller = callers_transaction(alias)
+    entries = _entries(requests, caller.batch)
+    strict = [entry for entry in entries if entry["on_conflict"] == "error"]
+    if strict:
+        _refuse_known_duplicates(alias, strict)
+    standing = publishing.stage(alias, entries, look=alias == conf.current().database)
+    caller.wake_after_commit()
+    return [
+        _deduped(standing[entry["id"]])
+        if entry["id"] in standing
+        else Enqueued(entry["id"], "staged", None)
+        for entry in entries
+    ]
+
+
+def _refuse_known_duplicates(alias: str, entries: Sequence[Entry]) -> None:
+    """Raise ``DuplicateJob`` when it can be known now; later it becomes the entry's outcome."""
+    found = publishing.holders(conf.current().database, entries)
+    found |= publishing.staged_holders(alias, entries)
+    for entry in entries:
+        if entry["id"] in found:
+            raise DuplicateJob(entry["name"], entry["idempotency_key"], found[entry["id"]])
+
+
+def _publish(alias: str, requests: Sequence[Request]) -> list[Enqueued]:
+    entries = _entries(requests, None)
+    standing = picking.retrying(lambda: _insert(alias, entries))
+    notify(alias, Hint.READY)
+    return [
+        Enqueued(entry["id"], "published", entry["id"])
+        if standing[entry["id"]] == entry["id"]
+        else _deduped(standing[entry["id"]])
+        for entry in entries
+    ]
+
+
+def _insert(alias: str, entries: Sequence[Entry]) -> dict[UUID, UUID]:
+    if len(entries) == 1:  # One statement is a transaction of its own.
+        return _insert_or_refuse(alias, entries)
+    with picking.own_transaction(alias):
+        return _insert_or_refuse(alias, entries)
+
+
+def _insert_or_refuse(alias: str, entries: Sequence[Entry]) -> dict[UUID, UUID]:
+    standing = publishing.insert_jobs(alias, entries)
+    for entry in entries:
+        if entry["on_conflict"] == "error" and standing[entry["id"]] != entry["id"]:
+            raise DuplicateJob(entry["name"], entry["idempotency_key"], standing[entry["id"]])
+    return standing
+
+
+def _deduped(job_id: UUID) -> Enqueued:
+    return Enqueued(job_id, "deduped", job_id)
+
+
+definitions.bind(enqueue)

@@ -1,0 +1,170 @@
+"""What stands behind an id that ``enqueue`` returned, and the orders an operator may give it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django_jobs import conf
+from django_jobs.errors import JobNotFound, NotCancellable, NotYourJob
+from django_jobs.models import Job, Outbox, picking, publishing
+from django_jobs.models.outbox import CANCELLED, DEDUPED, QUARANTINED, REFUSED
+from django_jobs.models.waking import Hint, notify
+from django_jobs.operations.enqueueing import outbox_aliases
+from django_jobs.states import State
+
+STAGED = "staged"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What stands behind an id.
+
+    ``state`` is the job's state, ``"staged"`` until there is a job, or the outcome of an entry
+    that never became one (``"cancelled"``, ``"quarantined"``, ``"refused_duplicate"``).
+    ``job_id`` is the job that stands for the id, another one's when it was deduplicated.
+    """
+
+    id: UUID
+    state: str
+    job_id: UUID | None
+    name: str
+    queue: str
+    tenant: str
+    deduped: bool = False
+    attempt: int = 0
+    result: Any = None
+    progress: Any = None
+    reason: str = ""
+    created_at: datetime | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+
+
+def get(job_id: UUID, *, tenant: str | None = None) -> Standing:
+    """What stands behind ``job_id``; only if it belongs to ``tenant``, when one is given.
+
+    Raises ``JobNotFound``, and ``UnknownValue`` for a state that a newer release wrote.
+    """
+    job = _job(job_id)
+    entry = None if job is not None else _entry(job_id)
+    if entry is not None and entry.outcome == DEDUPED and entry.job_id is not None:
+        job = _job(entry.job_id)
+    owner = job or entry
+    if owner is None or (tenant is not None and owner.tenant != tenant):
+        raise _not_found(job_id, tenant)
+    if job is None:
+        assert entry is not None
+        return _standing_of_entry(entry)
+    return Standing(
+        id=job_id,
+        state=job.known_state.value,
+        job_id=job.id,
+        name=job.name,
+        queue=job.queue,
+        tenant=job.tenant,
+        deduped=job.id != job_id,
+        attempt=job.attempt,
+        result=job.result,
+        progress=job.progress,
+        reason=job.reason,
+        created_at=job.created_at,
+        started_at=job.started_at,
+        finished_at=job.finished_at,
+    )
+
+
+def _standing_of_entry(entry: Outbox) -> Standing:
+    return Standing(
+        id=entry.id,
+        state=entry.outcome or STAGED,
+        job_id=entry.job_id,
+        name=entry.name,
+        queue=entry.queue,
+        tenant=entry.tenant,
+        deduped=entry.outcome in (DEDUPED, REFUSED),
+        reason=entry.last_error,
+        created_at=entry.staged_at,
+    )
+
+
+def _job(job_id: UUID) -> Job | None:
+    return Job.objects.filter(id=job_id).first()
+
+
+def _entry(entry_id: UUID) -> Outbox | None:
+    for alias in outbox_aliases():
+        entry = publishing.outbox(alias).filter(id=entry_id).first()
+        if entry is not None:
+            return entry
+    return None
+
+
+def _not_found(job_id: UUID, tenant: str | None) -> JobNotFound:
+    of = "" if tenant is None else f" of tenant {tenant!r}"
+    return JobNotFound(f"There is no job {job_id}{of}; it may have been pruned.")
+
+
+def cancel(
+    job_id: UUID, *, tenant: str | None = None, by: str = "", reason: str = "", follow: bool = False
+) -> str:
+    """Stop a job for good; what it was: ``"staged"`` or a state. A running body is told to stop.
+
+    ``by`` and ``reason`` are stored. An id that was deduplicated is refused (``NotYourJob``: the
+    other caller still wants the job) unless ``follow``. Raises ``JobNotFound`` (also when the
+    job is not ``tenant``'s) and ``NotCancellable``.
+    """
+    # An entry may become a job between two looks; then the second round finds the job.
+    for _ in range(2):
+        entry = _entry(job_id)
+        if entry is None or entry.outcome not in (None, QUARANTINED):
+            return _cancel_job(job_id, entry, tenant, by, reason, follow)
+        rows = publishing.outbox(entry._state.db or conf.current().database)
+        if rows.cancel(job_id, tenant=tenant, reason=reason):
+            return STAGED
+        if tenant is not None and entry.tenant != tenant:
+            raise _not_found(job_id, tenant)
+    return _cancel_job(job_id, None, tenant, by, reason, follow)
+
+
+def _cancel_job(
+    job_id: UUID, entry: Outbox | None, tenant: str | None, by: str, reason: str, follow: bool
+) -> str:
+    target = job_id
+    if entry is not None and entry.outcome == CANCELLED:
+        raise NotCancellable(f"Job {job_id} is cancelled already.")
+    if entry is not None and entry.job_id is not None and entry.job_id != job_id:
+        if tenant is not None and entry.tenant != tenant:
+            raise _not_found(job_id, tenant)
+        if not follow:
+            raise NotYourJob(
+                f"{job_id} was deduplicated onto job {entry.job_id}, which another caller "
+                "enqueued too. Cancel that id, or pass follow=True."
+            )
+        target = entry.job_id
+    was = picking.retrying(
+        lambda: Job.objects.all().cancel(target, tenant=tenant, by=by, reason=reason)
+    )
+    if was is State.RUNNING:
+        notify(conf.current().database, Hint.STOP)
+    return was.value
+
+
+def retry(job_id: UUID, *, tenant: str | None = None, force: bool = False) -> None:
+    """Run a dead or failed job again, with a full new set of attempts and its history kept.
+
+    ``force`` takes cancelled and done jobs too. A quarantined entry is given back to the relay.
+    Raises ``JobNotFound`` and ``NotRetryable``.
+    """
+    entry = _entry(job_id)
+    if entry is not None and entry.outcome == QUARANTINED:
+        if tenant is not None and entry.tenant != tenant:
+            raise _not_found(job_id, tenant)
+        alias = entry._state.db or conf.current().database
+        if publishing.outbox(alias).unquarantine([job_id]):
+            notify(alias, Hint.STAGED)
+            return
+    picking.retrying(lambda: Job.objects.all().requeue(job_id, tenant=tenant, force=force))
+    notify(conf.current().database, Hint.READY)
