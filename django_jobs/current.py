@@ -17,6 +17,42 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+class Flag:
+    """Set when a body should end. It is ``threading.Event`` but nearly free to make.
+
+    One is made for each run; an event would be the dearest thing in a no-op job.
+    """
+
+    __slots__ = ("_event", "_set")
+
+    _guard = threading.Lock()
+
+    def __init__(self) -> None:
+        self._set = False
+        self._event: threading.Event | None = None
+
+    def is_set(self) -> bool:
+        """Whether the body should end."""
+        return self._set
+
+    def set(self) -> None:
+        """Ask the body to end, and wake whoever waits."""
+        with self._guard:
+            self._set = True
+            if self._event is not None:
+                self._event.set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait at most ``timeout`` seconds; whether the body should end."""
+        with self._guard:
+            if self._event is None:
+                self._event = threading.Event()
+            if self._set:
+                self._event.set()
+            event = self._event
+        return event.wait(timeout)
+
+
 @dataclass(slots=True, eq=False)
 class CurrentJob:
     """What a body may know and do about its own run."""
@@ -29,7 +65,7 @@ class CurrentJob:
     traceparent: str = ""
     deadline: float | None = None
     """``time.monotonic()`` at which the attempt times out, or ``None``."""
-    cancelled: threading.Event = field(default_factory=threading.Event)
+    cancelled: Flag = field(default_factory=Flag)
     """Set when the body should end: the job was cancelled or lost, or its time is over."""
     store_progress: Callable[[Any], None] | None = None
 
@@ -60,8 +96,10 @@ class CurrentJob:
     def wrap(self, fn: Callable[P, R]) -> Callable[P, R]:
         """``fn`` for a thread that the body starts: there ``current_job()`` is this job too."""
         context = contextvars.copy_context()
+        context.run(_current.set, self)
 
         def in_context(*args: P.args, **kwargs: P.kwargs) -> R:
+            # Two threads cannot be in one context at a time, hence a copy for each call.
             return context.copy().run(fn, *args, **kwargs)
 
         return in_context
