@@ -1,0 +1,28 @@
+"""Jobs as they are declared: ``@job``, the registry of all of them, and calls to be enqueued."""
+
+from __future__ import annotations
+
+from django_jobs.definitions.calls import CallOptions, Enqueued, OnConflict, Request
+from django_jobs.definitions.declaring import job
+from django_jobs.definitions.discovery import allow, autodiscover, check_discoverable
+from django_jobs.definitions.job import Call, Definition, bind, request_of
+from django_jobs.definitions.registry import definition, registry
+from django_jobs.keys import PER_CALL
+
+__all__ = [
+    "PER_CALL",
+    "Call",
+    "CallOptions",
+    "Definition",
+    "Enqueued",
+    "OnConflict",
+    "Request",
+    "allow",
+    "autodiscover",
+    "bind",
+    "check_discoverable",
+    "definition",
+    "job",
+    "registry",
+    "request_of",
+]

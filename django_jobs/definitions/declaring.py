@@ -1,0 +1,167 @@
+"""The decorator. Whatever can be known to be wrong is refused when the module loads."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, ParamSpec, TypeVar
+
+from django.conf import settings as django_settings
+
+from django_jobs.definitions.calls import PRIORITIES, is_priority
+from django_jobs.definitions.job import Declared, Definition, check_tenant_declared
+from django_jobs.definitions.registry import register
+from django_jobs.durations import seconds
+from django_jobs.errors import DeclarationError, KeyRefused
+from django_jobs.keys import (
+    MAX_KEY_BYTES,
+    MAX_NAME,
+    MAX_QUEUE,
+    MAX_TENANT,
+    PER_CALL,
+    PerCall,
+    Spec,
+    derivation,
+    plain_text,
+)
+from django_jobs.retry import Retry
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def job(
+    misplaced: None = None,
+    /,
+    *,
+    idempotency_key: Spec | PerCall | None = None,
+    tenant: Spec | None = None,
+    queue: str = "default",
+    priority: int = 0,
+    retry: Retry = Retry(),  # noqa: B008 - frozen
+    timeout: float | timedelta | None = None,
+    max_payload: int | None = None,
+    name: str | None = None,
+) -> Callable[[Callable[P, R]], Definition[P, R]]:
+    """Makes a function a durable job. It stays a function: calling it runs its body.
+
+    - ``idempotency_key`` (required): which calls are the same work. While a job with the same key
+      is live, running included, further calls are answered with it. A template over argument
+      names (``"charge:{order_id}"``), a callable that takes arguments by name, or ``PER_CALL``.
+    - ``tenant``: whose work it is, in the same forms; keys of two tenants never meet.
+    - ``queue``, ``priority`` (smaller runs first), ``retry``.
+    - ``timeout``: of each attempt, in seconds or as ``timedelta``.
+    - ``max_payload``: bytes of the arguments as JSON; the setting ``MAX_PAYLOAD`` by default.
+    - ``name``: what rows carry. By default the function's dotted path; give it before you move or
+      rename a function that has rows.
+
+    Raises ``DeclarationError``, always with the edit that mends it.
+    """
+    if misplaced is not None:
+        raise DeclarationError(
+            f"{_path(misplaced)}: @job needs parentheses and a key. Write "
+            f'@job(idempotency_key="...:{{argument}}") or @job(idempotency_key=PER_CALL).'
+        )
+
+    def decorate(fn: Callable[P, R]) -> Definition[P, R]:
+        _check_function(fn)
+        path = _path(fn)
+        names = tuple(inspect.signature(fn).parameters)
+        made = Definition(
+            fn,
+            Declared(
+                name=_name(fn, name),
+                queue=_text(queue, f"{path}: queue", MAX_QUEUE),
+                priority=_priority(priority, path),
+                retry=_retry(retry, path),
+                timeout=_timeout(timeout, path),
+                max_payload=_max_payload(max_payload, path),
+                key=_key(idempotency_key, names, path),
+                tenant=None
+                if tenant is None
+                else derivation(tenant, names, job=path, field="tenant", chars=MAX_TENANT),
+            ),
+        )
+        if django_settings.configured:
+            check_tenant_declared(made.name, made.tenant)
+        register(made)
+        return made
+
+    return decorate
+
+
+def _key(spec: Any, names: tuple[str, ...], path: str) -> Any:
+    if spec is PER_CALL:
+        return None
+    if spec is None:
+        example = f"{path.rpartition('.')[2]}:{{{names[0]}}}" if names else "nightly"
+        raise DeclarationError(
+            f"{path}: which calls are the same work? Write idempotency_key={example!r}, or "
+            f"idempotency_key=PER_CALL if every call is work of its own."
+        )
+    return derivation(spec, names, job=path, field="idempotency_key", octets=MAX_KEY_BYTES)
+
+
+def _check_function(fn: Any) -> None:
+    if not inspect.isfunction(fn):
+        raise DeclarationError(f"{_path(fn)}: @job decorates a plain function, not {fn!r}.")
+    if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+        raise DeclarationError(f"{_path(fn)}: a generator runs nothing when called. Remove yield.")
+    first = next(iter(inspect.signature(fn).parameters), "")
+    if first in ("self", "cls"):
+        raise DeclarationError(
+            f"{_path(fn)}: a method cannot be a job, since {first!r} cannot be stored. Move it to "
+            f"module level."
+        )
+
+
+def _name(fn: Any, given: str | None) -> str:
+    if given is not None:
+        return _text(given, f"{_path(fn)}: name", MAX_NAME)
+    path = _path(fn)
+    if "<" in path:
+        raise DeclarationError(
+            f"{path} cannot be found again by its path. Move it to module level, or give it name=."
+        )
+    return _text(path, f"{path}: the name", MAX_NAME)
+
+
+def _text(value: object, what: str, limit: int) -> str:
+    try:
+        return plain_text(value, what, chars=limit)
+    except KeyRefused as error:
+        raise DeclarationError(f"{error} Write a short plain text.") from error
+
+
+def _priority(value: int, path: str) -> int:
+    if not is_priority(value):
+        raise DeclarationError(
+            f"{path}: priority={value!r}; write a whole number from {PRIORITIES[0]:,} to "
+            f"{PRIORITIES[-1]:,}."
+        )
+    return value
+
+
+def _retry(value: object, path: str) -> Retry:
+    if not isinstance(value, Retry):
+        raise DeclarationError(f"{path}: retry={value!r}; write Retry(max_attempts=...).")
+    return value
+
+
+def _timeout(value: float | timedelta | None, path: str) -> float | None:
+    length = seconds(value)
+    if value is not None and not length:
+        raise DeclarationError(f"{path}: timeout={value!r}; write finite seconds above 0, or None.")
+    return length
+
+
+def _max_payload(value: int | None, path: str) -> int | None:
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if value is not None and not (whole and value > 0):
+        raise DeclarationError(f"{path}: max_payload={value!r}; write bytes above 0, or None.")
+    return value
+
+
+def _path(fn: Any) -> str:
+    return f"{getattr(fn, '__module__', '?')}.{getattr(fn, '__qualname__', repr(fn))}"
