@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 from django.apps import AppConfig
 
 
@@ -13,7 +15,9 @@ class DjangoJobsConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Bind ``enqueue`` to the definitions, and import every app's jobs."""
-        return
+        """Bind ``enqueue`` to the definitions, connect the logs, import every app's jobs."""
+        for module in ("operations", "logs"):
+            import_module(f"django_jobs.{module}")
+        from django_jobs.definitions import autodiscover
 
-
+        autodiscover()

@@ -24,7 +24,7 @@ from django_jobs.leases import Held
 from django_jobs.models import Job, Run
 from django_jobs.outcomes import Buried, Lost, Outcome, Parked, Retried, Shed, Succeeded
 from django_jobs.payloads import encode_value
-from django_jobs.retry import decide
+from django_jobs.retries import decide
 from django_jobs.signals import job_started
 
 logger = logging.getLogger("django_jobs.executor")

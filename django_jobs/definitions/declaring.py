@@ -25,7 +25,7 @@ from django_jobs.keys import (
     derivation,
     plain_text,
 )
-from django_jobs.retry import Retry
+from django_jobs.retries import Retry
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -18,7 +18,7 @@ from django_jobs.definitions.discovery import check_discoverable
 from django_jobs.errors import DeclarationError, EnqueueError, KeyRefused
 from django_jobs.keys import Derivation
 from django_jobs.payloads import Arguments, Result
-from django_jobs.retry import Retry
+from django_jobs.retries import Retry
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -213,14 +213,19 @@ class Process:
         deadline = time.monotonic() + 2.0
         while not self.settler.idle() and time.monotonic() < deadline:
             time.sleep(0.01)
+        unstored = not self.settler.idle()
         self._unsubscribe()
         self.listener.stop()
         self.worker.stop()
         self.lease_thread.stop()
         self.settling.stop()
         self.settler.nudge()
-        if left or not self.settler.idle():
-            logger.error("worker %s: %d bodies were abandoned", self.name, len(left))
+        if left or unstored:
+            logger.error("worker %s: %d bodies were abandoned, results unstored: %s",
+                self.name,
+                len(left),
+                unstored,
+            )
             return ABANDONED
         return self.exit_code
 

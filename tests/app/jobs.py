@@ -1,1 +1,139 @@
 """The jobs that the tests run."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+
+from django_jobs import PER_CALL, Retry, RetryAfter, Terminal, current_job, job
+from tests.app.models import Account, Ledger
+
+FAST = Retry(max_attempts=3, base=0.05, jitter=False)
+
+
+def note(text: str) -> None:
+    """One line in the ledger that this run was here."""
+    running = current_job()
+    Ledger.objects.create(
+        job_key=str(running.id), attempt=running.attempt, pid=os.getpid(), note=text
+    )
+
+
+@job(idempotency_key=PER_CALL)
+def noop(number: int = 0) -> None:
+    """Does nothing."""
+
+
+@job(idempotency_key="record:{key}", retry=FAST)
+def record(key: str) -> str:
+    """Notes that it ran; returns its key."""
+    note(key)
+    return key
+
+
+@job(idempotency_key=PER_CALL, retry=FAST)
+def slow(seconds: float, key: str = "") -> None:
+    """Notes its start, sleeps in small steps while it may, notes its end."""
+    note(f"start {key}")
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        current_job().check()
+        time.sleep(0.02)
+    note(f"end {key}")
+
+
+@job(idempotency_key=PER_CALL, retry=FAST)
+def deaf(seconds: float, key: str = "") -> None:
+    """Like ``slow``, but never asks whether it should stop."""
+    note(f"start {key}")
+    time.sleep(seconds)
+    note(f"end {key}")
+
+
+@job(idempotency_key=PER_CALL, retry=FAST)
+def fails(times: int = 10, key: str = "") -> str:
+    """Fails on its first ``times`` attempts."""
+    note(f"try {key}")
+    if current_job().attempt <= times:
+        raise ValueError(f"attempt {current_job().attempt} fails; password=hunter2")
+    return "at last"
+
+
+@job(idempotency_key=PER_CALL)
+def terminal() -> None:
+    """Cannot be helped by trying again."""
+    raise Terminal("no use")
+
+
+@job(idempotency_key=PER_CALL, retry=FAST)
+def later(seconds: float) -> None:
+    """Asks to be tried again later."""
+    raise RetryAfter(seconds)
+
+
+@job(idempotency_key=PER_CALL)
+def poison() -> None:
+    """Kills its process."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@job(idempotency_key=PER_CALL, timeout=0.3, retry=Retry(max_attempts=1))
+def overdue(how: str) -> None:
+    """Runs past its timeout: in SQL, in a loop that checks, or asleep."""
+    from django.db import connection
+
+    if how == "sql":
+        connection.cursor().execute("SELECT pg_sleep(20)")
+    until = time.monotonic() + 20
+    while how == "loop" and time.monotonic() < until:
+        current_job().check()
+        time.sleep(0.01)
+
+
+@job(idempotency_key=PER_CALL, retry=FAST)
+async def coroutine(seconds: float, key: str = "") -> str:
+    """An async body that uses the database."""
+    await Ledger.objects.acreate(
+        job_key=str(current_job().id), attempt=current_job().attempt, pid=os.getpid(), note=key
+    )
+    await asyncio.sleep(seconds)
+    return key
+
+
+@job(idempotency_key=PER_CALL)
+def misbehaves(how: str) -> None:
+    """Leaves its database connection in a bad way."""
+    from django.db import connection, transaction
+
+    if how == "autocommit off":
+        transaction.set_autocommit(False)
+        Account.objects.create(name="leak", balance=1)
+    elif how == "begin":
+        connection.cursor().execute("BEGIN")
+        Account.objects.create(name="leak", balance=1)
+    elif how == "swallow":
+        try:
+            with transaction.atomic():
+                connection.cursor().execute("SELECT nonsense")
+        except Exception:
+            note("swallowed")
+    elif how == "closed":
+        connection.ensure_connection()
+        connection.connection.close()
+    elif how == "set":
+        connection.cursor().execute("SET statement_timeout = 1")
+
+
+@job(idempotency_key=PER_CALL)
+def reports_progress() -> None:
+    """Stores progress on its way."""
+    current_job().progress({"done": 1, "of": 2})
+
+
+@job(idempotency_key="tenanted:{key}", tenant="{tenant}", retry=FAST)
+def tenanted(tenant: str, key: str) -> str:
+    """Returns the tenant that it runs for."""
+    note(current_job().tenant)
+    return current_job().tenant
