@@ -1,4 +1,4 @@
-"""The one setting, ``DJANGO_JOBS``: a dict whose keys are the fields of ``Settings``, in capitals."""
+"""The one setting, ``DJANGO_JOBS``: a dict with the fields of ``Settings``, in capitals."""
 
 from __future__ import annotations
 
@@ -63,11 +63,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         for name in _POSITIVE:
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise _impossible(name, value, "a number")
-            if not math.isfinite(value) or value <= 0:
-                raise _impossible(name, value, "a finite number above 0")
+            _require_positive(name, getattr(self, name))
         for name in _WHOLE:
             if not isinstance(getattr(self, name), int):
                 raise _impossible(name, getattr(self, name), "a whole number")
@@ -92,6 +88,13 @@ _POSITIVE = (
     "shutdown_grace",
     "outbox_retention",
 )
+
+
+def _require_positive(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _impossible(name, value, "a number")
+    if not math.isfinite(value) or value <= 0:
+        raise _impossible(name, value, "a finite number above 0")
 
 
 def _impossible(name: str, value: object, expected: str) -> SettingsError:

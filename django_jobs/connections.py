@@ -128,21 +128,23 @@ def _close(connection: BaseDatabaseWrapper) -> None:
         if raw is not None and connection.vendor == "postgresql":
             raw.close()
         connection.close()
-    except Exception as error:  # noqa: BLE001 - it is being thrown away
+    except Exception as error:
         logger.debug("closing a connection to %r: %s", connection.alias, error)
     finally:
         connection.connection = None
 
 
 class SessionWatch:
-    """Notes on a connection whether a body changed its session: SET, LISTEN, PREPARE and the like."""
+    """Notes whether a body changed the session of its connection: SET, LISTEN and the like."""
 
     CHANGING = ("SET", "RESET", "LISTEN", "PREPARE", "DISCARD", "CREATE TEMP", "SELECT SET_CONFIG")
 
     def __init__(self) -> None:
         self.changed = False
 
-    def __call__(self, execute: Any, sql: Any, params: Any, many: bool, context: Any) -> Any:
+    def __call__(  # noqa: D102 - Django's protocol of an execute wrapper
+        self, execute: Any, sql: Any, params: Any, many: bool, context: Any
+    ) -> Any:
         if not self.changed and isinstance(sql, str):
             head = sql[:40].lstrip().upper()
             local = head.startswith(("SET LOCAL", "SET TRANSACTION", "SET CONSTRAINTS"))

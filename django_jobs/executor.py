@@ -16,7 +16,8 @@ from typing import Any
 from asgiref.sync import ThreadSensitiveContext
 from django.db import connections
 
-from django_jobs import conf, connections as sessions, definitions
+from django_jobs import conf, definitions
+from django_jobs import connections as sessions
 from django_jobs.current import CurrentJob, running
 from django_jobs.errors import Interrupted, JobTimeout, LeaseLost
 from django_jobs.failures import failure_of
@@ -47,7 +48,7 @@ def execute(held: Held) -> Outcome:
         assert held.current is not None
         with running(held.current):
             outcome = _result(held, definition, definition.fn(**arguments))
-    except BaseException as error:  # noqa: BLE001 - whatever a body raises, the job must settle
+    except BaseException as error:
         outcome = _failed(held, definition, error)
     finally:
         held.ended = True
@@ -72,14 +73,18 @@ async def aexecute(held: Held) -> Outcome:
             assert held.current is not None
             with running(held.current):
                 body = asyncio.ensure_future(definition.fn(**arguments))
-            held.interrupt = lambda: loop.call_soon_threadsafe(body.cancel) and None
+
+            def cancel() -> None:
+                loop.call_soon_threadsafe(body.cancel)
+
+            held.interrupt = cancel
             try:
                 value = await body
             finally:
                 held.ended = True
                 await _to_thread(sessions.close_all)
         return _result(held, definition, value)
-    except BaseException as error:  # noqa: BLE001
+    except BaseException as error:
         return _failed(held, definition, error)
     finally:
         held.ended = True
@@ -94,7 +99,8 @@ async def _to_thread(fn: Callable[..., Any], *args: Any) -> Any:
 
 def _unknown(run: Run) -> Outcome:
     return Parked(
-        conf.current().unknown_delay, f"This release has no job named {run.name!r}; it waits for one."
+        conf.current().unknown_delay,
+        f"This release has no job named {run.name!r}; it waits for one.",
     )
 
 
@@ -169,5 +175,5 @@ def _canceller(open_connections: list[Any]) -> Callable[[], None]:
 def _cancel_quietly(raw: Any) -> None:
     try:
         raw.cancel_safe(timeout=5.0)
-    except Exception as error:  # noqa: BLE001 - it is tried again in a second
+    except Exception as error:
         logger.debug("cancelling a statement: %s", error)

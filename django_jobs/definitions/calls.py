@@ -79,7 +79,7 @@ class CallOptions:
         if self.run_at.utcoffset() is None:
             raise EnqueueError(
                 f"run_at={self.run_at!r} has no time zone, so it is no point in time. Use "
-                "django.utils.timezone.make_aware(...), or timezone.now() + timedelta(...)."
+                "django.utils.timezone.make_aware(...), or give delay= instead."
             )
 
 

@@ -78,7 +78,7 @@ class Listener(threading.Thread):
             if not self._told:
                 logger.warning(
                     "LISTEN delivers nothing on database %r (a pooler in transaction mode?): "
-                    "polling every %s s. Set DJANGO_JOBS['LISTEN_DATABASE'] to a direct connection.",
+                    "polling every %s s. Point DJANGO_JOBS['LISTEN_DATABASE'] past it.",
                     self.alias,
                     conf.current().poll_interval,
                 )

@@ -82,7 +82,7 @@ class Process:
         self.exit_code = 0
         self._staged = True
         self._quiet = 0
-        self._janitor_due = time.monotonic() + JANITOR_INTERVAL * random.random()  # noqa: S311
+        self._janitor_due = time.monotonic() + JANITOR_INTERVAL * random.random()
         self._beat_all = False
         beat = min(0.25, lease / 12)
         self.control = self._loop("control", self._control, on_outage=self.waker.outage)
@@ -131,10 +131,9 @@ class Process:
 
     def _control(self) -> float:
         staged, self._staged = self._staged, False
-        if staged and "relay" in self.plan.loops:
-            if any([relay.tick(alias) for alias in outbox_aliases()]):
-                self._staged, self._quiet = True, 0
-                return 0.0
+        if staged and "relay" in self.plan.loops and self._relay():
+            self._staged, self._quiet = True, 0
+            return 0.0
         seen = peek(self.alias, outbox_aliases(), self.plan.queues)
         if "waker" in self.plan.loops and self.waker.tick():
             self._quiet = 0
@@ -151,6 +150,9 @@ class Process:
         self._staged = self._staged or seen.staged
         return self._pause(seen.next_due, busy=seen.staged or seen.ready)
 
+    def _relay(self) -> int:
+        return sum(relay.tick(alias) for alias in outbox_aliases())
+
     def _pause(self, next_due: float | None, *, busy: bool) -> float:
         settings = conf.current()
         self._quiet = 0 if busy else self._quiet + 1
@@ -158,7 +160,7 @@ class Process:
             pause = settings.poll_interval
         else:
             pause = settings.idle_poll * min(2.5, 1.0 + 0.5 * max(0, self._quiet - 1))
-        pause *= random.uniform(0.9, 1.1)  # noqa: S311 - jitter is no secret
+        pause *= random.uniform(0.9, 1.1)
         if self._staged:
             pause = min(pause, 0.02 if not busy else 0.05)
         return pause if next_due is None else max(0.0, min(pause, next_due))
@@ -221,7 +223,8 @@ class Process:
         self.settling.stop()
         self.settler.nudge()
         if left or unstored:
-            logger.error("worker %s: %d bodies were abandoned, results unstored: %s",
+            logger.error(
+                "worker %s: %d bodies were abandoned, results unstored: %s",
                 self.name,
                 len(left),
                 unstored,
@@ -241,7 +244,7 @@ def _within(seconds: float, work: Callable[[], object]) -> None:
     def quietly() -> None:
         try:
             work()
-        except Exception as error:  # noqa: BLE001 - the leases will run out instead
+        except Exception as error:
             logger.warning("while shutting down: %s", error)
 
     thread = threading.Thread(target=quietly, daemon=True)

@@ -56,9 +56,7 @@ def _publish_one_by_one(outbox_alias: str, jobs_alias: str, token: UUID) -> int:
             left.append(entry.seq)
             continue
         try:
-            retired += len(
-                publishing.publish_claimed(outbox_alias, jobs_alias, token, [entry.seq])
-            )
+            retired += len(publishing.publish_claimed(outbox_alias, jobs_alias, token, [entry.seq]))
         except (OperationalError, InterfaceError):
             raise
         except (DatabaseError, PublishError, ValueError) as error:
@@ -70,7 +68,7 @@ def _publish_one_by_one(outbox_alias: str, jobs_alias: str, token: UUID) -> int:
 
 def _note_failure(alias: str, token: UUID, entry: Outbox, error: Exception) -> None:
     limit = conf.current().publish_attempts
-    delay = min(LONGEST_BACKOFF, 2.0**entry.attempts) * random.uniform(0.5, 1.0)  # noqa: S311
+    delay = min(LONGEST_BACKOFF, 2.0**entry.attempts) * random.uniform(0.5, 1.0)
     text = f"{type(error).__name__}: {error}".replace("\x00", "")[:2000]
     noted = publishing.outbox(alias).fail(token, entry.seq, text, delay=delay, limit=limit)
     if noted:

@@ -61,7 +61,7 @@ class LoopThread(threading.Thread):
                 if pause > 0 and not self._stopping.is_set():
                     self._wake.wait(pause)
                 self._wake.clear()
-        except BaseException as error:  # noqa: BLE001 - a dead loop must end the process
+        except BaseException as error:
             logger.critical("loop %s died", self.name, exc_info=error)
             if self._on_death is not None:
                 self._on_death(self.name)
@@ -96,4 +96,4 @@ class LoopThread(threading.Thread):
     def _backoff(self) -> float:
         self._failures += 1
         ceiling = min(LONGEST_BACKOFF, 0.1 * 2.0 ** min(self._failures, 10))
-        return ceiling * random.uniform(0.5, 1.0)  # noqa: S311 - jitter is no secret
+        return ceiling * random.uniform(0.5, 1.0)

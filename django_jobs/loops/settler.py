@@ -71,9 +71,7 @@ class Settler:
 
     def _store_successes(self, group: Sequence[Settled]) -> None:
         values = [
-            (held.run, outcome.result)
-            for held, outcome in group
-            if isinstance(outcome, Succeeded)
+            (held.run, outcome.result) for held, outcome in group if isinstance(outcome, Succeeded)
         ]
         landed = picking.retrying(lambda: Job.objects.all().succeed(values))
         for held, outcome in group:
@@ -109,6 +107,4 @@ class Settler:
         self.leases.remove(held)
         self.finished += 1
         seconds = time.monotonic() - held.run.claimed_at
-        job_ended.send_robust(
-            sender=held.run.name, run=held.run, outcome=outcome, seconds=seconds
-        )
+        job_ended.send_robust(sender=held.run.name, run=held.run, outcome=outcome, seconds=seconds)

@@ -92,7 +92,7 @@ class Supervisor:
             command += ["--lost", worker]
         self._lost.clear()
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-        process = subprocess.Popen(  # noqa: S603 - our own command
+        process = subprocess.Popen(
             command,
             env=environment,
             pass_fds=(lifeline_read, reports_write),

@@ -21,7 +21,7 @@ from django_jobs.states import FINISHED, LIVE, State
 KEY_BYTES = 512
 
 
-class JobQuerySet(RunMoves, RescueMoves):
+class JobQuerySet(RunMoves, RescueMoves):  # type: ignore[override]
     """The verbs of the job table, and its reads."""
 
     def payload_of(self, job_id: UUID) -> str:
@@ -43,6 +43,7 @@ class JobManager(models.Manager.from_queryset(JobQuerySet)):  # type: ignore[mis
     """
 
     def get_queryset(self) -> JobQuerySet:
+        """All jobs, in the jobs' own database."""
         rows: JobQuerySet = super().get_queryset().using(self._db or conf.current().database)
         return rows
 

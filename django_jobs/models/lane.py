@@ -17,9 +17,7 @@ class Lane(models.Model):
 
     class Meta:
         constraints = (
-            models.UniqueConstraint(
-                name="django_jobs_lane_key", fields=("name", "tenant", "lane")
-            ),
+            models.UniqueConstraint(name="django_jobs_lane_key", fields=("name", "tenant", "lane")),
         )
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""The moves that a run makes: claim, settle, renew. Each is a guarded UPDATE that reports its rows."""
+"""The moves that a run makes: claim, settle, renew. Each is guarded and reports its rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from django_jobs.outcomes import Failure
 from django_jobs.states import Move, State
 
 if TYPE_CHECKING:
-    from django_jobs.models.job import Job
+    from django_jobs.models.job import Job  # noqa: F401 - named in a base class
 
 _SETTLE_TYPES = {"id": "uuid", "lease": "uuid", "result": "text"}
 _LEASE_TYPES = {"id": "uuid", "lease": "uuid"}
@@ -89,24 +89,13 @@ class RunMoves(Moves):
             },
             suspicion="crashes >= 2" if suspects else "crashes < 2",
         )
-        runs = [
-            Run(
-                picking.to_uuid(row[0]),
-                picking.to_uuid(row[1]),
-                *row[2:],
-                lease=token,
-                worker=worker,
-            )
-            for row in claimed
-        ]
+        runs = [Run.of(row, token, worker) for row in claimed]
         runs.sort(key=lambda run: (run.priority, run.run_at, run.id))
         return runs
 
     def succeed(self, settled: Sequence[tuple[Run, str | None]]) -> set[UUID]:
         """SUCCEED: the ids whose result is on the row, now or by an earlier try of this call."""
-        values = [
-            {"id": run.id, "lease": run.lease, "result": result} for run, result in settled
-        ]
+        values = [{"id": run.id, "lease": run.lease, "result": result} for run, result in settled]
         source, parameters = picking.rows(self.db, _SETTLE_TYPES, values)
         rows = picking.run(self.db, "succeed", parameters, called=source)
         landed = {picking.to_uuid(row[0]) for row in rows}

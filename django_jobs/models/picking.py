@@ -57,7 +57,8 @@ def run(
         parameters = {name: _plain(value) for name, value in parameters.items()}
     with connections[alias].cursor() as cursor:
         cursor.execute(text, parameters)
-        return cursor.fetchall()
+        found: list[tuple[Any, ...]] = cursor.fetchall()
+    return found
 
 
 def _plain(value: Any) -> Any:
@@ -158,7 +159,7 @@ def retrying(work: Callable[[], T], tries: int = 3) -> T:
         except OperationalError as error:
             if left == 0 or getattr(error.__cause__, "sqlstate", None) not in _RETRYABLE:
                 raise
-            time.sleep(random.uniform(0.001, 0.02))  # noqa: S311 - jitter is no secret
+            time.sleep(random.uniform(0.001, 0.02))
     raise AssertionError("unreachable")
 
 
@@ -175,7 +176,5 @@ def take_baton(alias: str, name: str) -> bool:
     if not is_postgres(alias):
         return True
     with connections[alias].cursor() as cursor:
-        cursor.execute(
-            "SELECT pg_try_advisory_xact_lock(%s, %s)", (ADVISORY_CLASS, BATONS[name])
-        )
+        cursor.execute("SELECT pg_try_advisory_xact_lock(%s, %s)", (ADVISORY_CLASS, BATONS[name]))
         return bool(cursor.fetchone()[0])

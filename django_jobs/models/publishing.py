@@ -26,9 +26,7 @@ PUBLISH_TYPES: Mapping[str, str] = {
     **{name: kind for name, kind in ENTRY_TYPES.items() if name not in ("batch", "on_conflict")},
     "staged_at": "timestamptz",
 }
-_HOLDER_TYPES = {
-    name: ENTRY_TYPES[name] for name in ("id", "name", "tenant", "idempotency_key")
-}
+_HOLDER_TYPES = {name: ENTRY_TYPES[name] for name in ("id", "name", "tenant", "idempotency_key")}
 _TRIES = 3
 
 

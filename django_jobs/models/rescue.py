@@ -90,7 +90,7 @@ class RescueMoves(Moves):
             job = rows.select_for_update().only("id", "state", "worker").first()
             if job is None:
                 raise JobNotFound(f"There is no job {job_id}{_of(tenant)}.")
-            was = job.known_state
+            was: State = job.known_state
             moved = self.filter(id=job_id)._move(
                 states.CANCEL,
                 State.CANCELLED,
@@ -101,7 +101,9 @@ class RescueMoves(Moves):
                 finished_at=Now(),
             )
         if not moved:
-            raise NotCancellable(f"Job {job_id} is {was.value} already; only live jobs can be cancelled.")
+            raise NotCancellable(
+                f"Job {job_id} is {was.value} already; only live jobs can be cancelled."
+            )
         return was
 
     def body_ended(self, job_id: UUID, worker: str) -> int:
@@ -134,7 +136,9 @@ class RescueMoves(Moves):
                     f"idempotency key {job.idempotency_key!r}. Wait for it or cancel it."
                 ) from error
         if not moved:
-            raise NotRetryable(f"Job {job_id} is still stopping; try again when its body has ended.")
+            raise NotRetryable(
+                f"Job {job_id} is still stopping; try again when its body has ended."
+            )
 
     def prune(self, state: State, *, age: float, limit: int) -> int:
         """Delete up to ``limit`` jobs that ended in ``state`` more than ``age`` seconds ago."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from typing import Any
 from uuid import UUID
+
+from django_jobs.models.picking import to_uuid
 
 
 @dataclass(slots=True)
@@ -30,3 +33,9 @@ class Run:
     lease: UUID
     worker: str
     claimed_at: float = field(default_factory=time.monotonic)
+
+    @classmethod
+    def of(cls, row: tuple[Any, ...], lease: UUID, worker: str) -> Run:
+        """A row that the claim returned."""
+        ids = (to_uuid(row[0]), to_uuid(row[1]))
+        return cls(*ids, *row[2:], lease, worker)  # type: ignore[call-arg]

@@ -91,7 +91,8 @@ def _standing_of_entry(entry: Outbox) -> Standing:
 
 
 def _job(job_id: UUID) -> Job | None:
-    return Job.objects.filter(id=job_id).first()
+    job: Job | None = Job.objects.filter(id=job_id).first()
+    return job
 
 
 def _entry(entry_id: UUID) -> Outbox | None:
@@ -144,7 +145,7 @@ def _cancel_job(
                 "enqueued too. Cancel that id, or pass follow=True."
             )
         target = entry.job_id
-    was = picking.retrying(
+    was: State = picking.retrying(
         lambda: Job.objects.all().cancel(target, tenant=tenant, by=by, reason=reason)
     )
     if was is State.RUNNING:

@@ -123,7 +123,7 @@ def _log_to_stderr() -> None:
 
 
 def _child(options: dict[str, Any]) -> int:
-    """Be a worker process; the exit code. Ends through ``os._exit``: a stuck body cannot hold it."""
+    """Be a worker process. Ends through ``os._exit``, which a stuck body cannot hold up."""
     signals: list[float] = []
 
     def on_term(signum: int, frame: object) -> None:
