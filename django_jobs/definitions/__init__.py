@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from django_jobs.definitions.calls import CallOptions, Enqueued, OnConflict, Request
+from django_jobs.definitions.declared import Call, Definition, bind, request_of
 from django_jobs.definitions.declaring import job
 from django_jobs.definitions.discovery import allow, autodiscover, check_discoverable
-from django_jobs.definitions.job import Call, Definition, bind, request_of
-from django_jobs.definitions.registry import definition, registry
+from django_jobs.definitions.registered import definition, registry
 from django_jobs.keys import PER_CALL
 
 __all__ = [

@@ -10,8 +10,8 @@ from typing import Any, ParamSpec, TypeVar
 from django.conf import settings as django_settings
 
 from django_jobs.definitions.calls import PRIORITIES, is_priority
-from django_jobs.definitions.job import Declared, Definition, check_tenant_declared
-from django_jobs.definitions.registry import register
+from django_jobs.definitions.declared import Declared, Definition, check_tenant_declared
+from django_jobs.definitions.registered import register
 from django_jobs.durations import seconds
 from django_jobs.errors import DeclarationError, KeyRefused
 from django_jobs.keys import (

@@ -8,11 +8,11 @@ from django.apps import apps
 from django.utils.module_loading import autodiscover_modules
 
 from django_jobs import conf
-from django_jobs.definitions.registry import registry
+from django_jobs.definitions.registered import registry
 from django_jobs.errors import NotDiscoverable
 
 if TYPE_CHECKING:
-    from django_jobs.definitions.job import Definition
+    from django_jobs.definitions.declared import Definition
 
 _known: frozenset[str] | None = None
 _allowed: set[str] = set()

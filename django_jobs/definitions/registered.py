@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from django_jobs.errors import DeclarationError
 
 if TYPE_CHECKING:
-    from django_jobs.definitions.job import Definition
+    from django_jobs.definitions.declared import Definition
 
 _definitions: dict[str, Definition[Any, Any]] = {}
 
