@@ -140,17 +140,18 @@ class Template:
         for literal, name in self.parts:
             pieces.append(literal)
             if name is not None:
-                pieces.append(self._value(name, arguments[name]))
+                value = arguments[name]
+                if value is None:
+                    raise self._nothing(name)
+                text = text_of(value)
+                pieces.append(text.translate(self.escapes) if self.escapes else text)
         return "".join(pieces)
 
-    def _value(self, name: str, value: Any) -> str:
-        if value is None:
-            raise KeyRefused(
-                f"{self.what} uses the argument {name!r}, which is None in this call. Give it a "
-                f"value, or derive the text with a callable that says what None means."
-            )
-        text = text_of(value)
-        return text.translate(self.escapes) if self.escapes else text
+    def _nothing(self, name: str) -> KeyRefused:
+        return KeyRefused(
+            f"{self.what} uses the argument {name!r}, which is None in this call. Give it a "
+            f"value, or derive the text with a callable that says what None means."
+        )
 
 
 def text_of(value: Any) -> str:
@@ -160,6 +161,8 @@ def text_of(value: Any) -> str:
     and sets sorted. Numbers are written as they came: ``1``, ``1.0`` and ``Decimal("1.00")`` are
     three texts. Raises ``KeyRefused`` for a set that cannot be sorted.
     """
+    if type(value) is int:
+        return str(value)
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, enum.Enum):

@@ -8,6 +8,8 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 from uuid import UUID
 
+import msgspec
+
 from django_jobs.durations import LONGEST, seconds
 from django_jobs.errors import EnqueueError
 from django_jobs.keys import MAX_QUEUE, MAX_TENANT, plain_text
@@ -88,12 +90,12 @@ def is_priority(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value in PRIORITIES
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True, kw_only=True):
     """One call, checked and derived in full before any statement runs.
 
     ``idempotency_key`` is ``None`` for ``PER_CALL``, ``tenant`` is ``""`` for none, ``delay`` and
-    ``timeout`` are seconds, ``database`` is the alias that was asked for.
+    ``timeout`` are seconds, ``database`` is the alias that was asked for. (A Struct is made in a
+    tenth of the time of a frozen dataclass, and one is made for each call.)
     """
 
     name: str

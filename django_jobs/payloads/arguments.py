@@ -65,7 +65,9 @@ class Arguments:
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The call's arguments by name, defaults filled in; raises ``PayloadError``."""
-        given = {**self._defaults, **dict(zip(self._positional, args, strict=False)), **kwargs}
+        given = {**self._defaults, **kwargs}
+        if args:
+            given = {**given, **dict(zip(self._positional, args, strict=False))}
         try:
             bound = {name: given[name] for name in self.names}
         except KeyError:
