@@ -128,6 +128,12 @@ def current() -> Settings:
     return _current
 
 
+def use(settings: Settings | None) -> None:
+    """Make ``settings`` the current ones, for tests; ``None`` goes back to the project's."""
+    global _current
+    _current = settings
+
+
 def _forget(*, setting: str, **_: object) -> None:
     global _current
     if setting == "DJANGO_JOBS":

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from asgiref.sync import ThreadSensitiveContext
+from asgiref.sync import ThreadSensitiveContext, sync_to_async
 from django.db import connections
 
 from django_jobs import conf, definitions
@@ -34,66 +34,71 @@ Definition = definitions.Definition[Any, Any]
 
 
 def execute(held: Held) -> Outcome:
-    """Run a sync body in this thread; never raises."""
-    run = held.run
-    definition = definitions.definition(run.name)
-    if definition is None:
-        return _unknown(run)
+    """Run a sync body in this thread of a worker; never raises. Leaves its connections tidy."""
     sessions.check_before_body()
     sessions.watch_sessions()
-    open_connections = [c for c in connections.all() if c.vendor == "postgresql"]
-    held.interrupt = _canceller(open_connections)
+    held.interrupt = _canceller([c for c in connections.all() if c.vendor == "postgresql"])
     try:
-        arguments = _begin(held, definition)
-        assert held.current is not None
-        with running(held.current):
-            outcome = _result(held, definition, definition.fn(**arguments))
-    except BaseException as error:
-        outcome = _failed(held, definition, error)
+        return run_body(held)
     finally:
-        held.ended = True
         held.interrupt = None
         if held.timed_out:  # A cancel that is still on its way must not hit the next body.
             sessions.close_all()
         else:
-            sessions.tidy_after_body(run.name)
-    return outcome
+            sessions.tidy_after_body(held.run.name)
 
 
-async def aexecute(held: Held) -> Outcome:
-    """Run an async body on this loop; never raises, but for the cancellation of the loop itself."""
+def run_body(held: Held) -> Outcome:
+    """Run a sync body here and say how it ended; never raises."""
     definition = definitions.definition(held.run.name)
     if definition is None:
         return _unknown(held.run)
-    loop = asyncio.get_running_loop()
     try:
-        # Threads that the body reaches through sync_to_async are its own, not those of others.
-        async with ThreadSensitiveContext():
-            arguments = await _to_thread(_begin, held, definition)
-            assert held.current is not None
-            with running(held.current):
-                body = asyncio.ensure_future(definition.fn(**arguments))
-
-            def cancel() -> None:
-                loop.call_soon_threadsafe(body.cancel)
-
-            held.interrupt = cancel
-            try:
-                value = await body
-            finally:
-                held.ended = True
-                await _to_thread(sessions.close_all)
+        current, arguments = _begin(held, definition)
+        with running(current):
+            value = definition.fn(**arguments)
         return _result(held, definition, value)
     except BaseException as error:
         return _failed(held, definition, error)
     finally:
         held.ended = True
-        held.interrupt = None
+
+
+async def aexecute(held: Held) -> Outcome:
+    """Run an async body on a worker's loop; never raises. Its threads are its own."""
+    # Threads that the body reaches through sync_to_async must not be those of other bodies:
+    # they would share one thread and one connection.
+    async with ThreadSensitiveContext():
+        try:
+            return await arun_body(held)
+        finally:
+            held.interrupt = None
+            await _to_thread(sessions.close_all)
+
+
+async def arun_body(held: Held) -> Outcome:
+    """Run an async body here and say how it ended; never raises."""
+    definition = definitions.definition(held.run.name)
+    if definition is None:
+        return _unknown(held.run)
+    loop = asyncio.get_running_loop()
+    try:
+        current, arguments = await _to_thread(_begin, held, definition)
+        with running(current):
+            body = asyncio.ensure_future(definition.fn(**arguments))
+
+        def cancel() -> None:
+            loop.call_soon_threadsafe(body.cancel)
+
+        held.interrupt = cancel
+        return _result(held, definition, await body)
+    except BaseException as error:
+        return _failed(held, definition, error)
+    finally:
+        held.ended = True
 
 
 async def _to_thread(fn: Callable[..., Any], *args: Any) -> Any:
-    from asgiref.sync import sync_to_async
-
     return await sync_to_async(fn)(*args)
 
 
@@ -104,13 +109,13 @@ def _unknown(run: Run) -> Outcome:
     )
 
 
-def _begin(held: Held, definition: Definition) -> dict[str, Any]:
+def _begin(held: Held, definition: Definition) -> tuple[CurrentJob, dict[str, Any]]:
     """Everything between the claim and the body: arguments, the current job, the signal."""
     run = held.run
     payload = run.payload if run.payload is not None else Job.objects.all().payload_of(run.id)
     arguments = definition.arguments.decode(payload)
     deadline = None if run.timeout is None else time.monotonic() + run.timeout
-    held.current = CurrentJob(
+    current = held.current = CurrentJob(
         id=run.id,
         name=run.name,
         attempt=run.attempt,
@@ -121,7 +126,7 @@ def _begin(held: Held, definition: Definition) -> dict[str, Any]:
         store_progress=lambda value: _store_progress(run, value),
     )
     job_started.send_robust(sender=run.name, run=run)
-    return arguments
+    return current, arguments
 
 
 def _store_progress(run: Run, value: Any) -> None:
