@@ -127,7 +127,11 @@ def in_transaction(alias: str) -> bool:
     blocks = connection.atomic_blocks
     if any(not getattr(block, "_from_testcase", False) for block in blocks):
         return True
-    return not blocks and not connection.get_autocommit()
+    if blocks:
+        return False
+    # Not get_autocommit(), which connects: a database that nobody uses must not be opened here.
+    connected = connection.connection is not None
+    return not (connection.autocommit if connected else connection.settings_dict["AUTOCOMMIT"])
 
 
 @contextmanager
