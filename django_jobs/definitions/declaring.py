@@ -108,11 +108,11 @@ def _check_function(fn: Any) -> None:
         raise DeclarationError(f"{_path(fn)}: @job decorates a plain function, not {fn!r}.")
     if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
         raise DeclarationError(f"{_path(fn)}: a generator runs nothing when called. Remove yield.")
-    first = next(iter(inspect.signature(fn).parameters), "")
-    if first in ("self", "cls"):
+    names = tuple(inspect.signature(fn).parameters)
+    if "self" in names or names[:1] == ("cls",):
         raise DeclarationError(
-            f"{_path(fn)}: a method cannot be a job, since {first!r} cannot be stored. Move it to "
-            f"module level."
+            f"{_path(fn)}: a method cannot be a job, since its object cannot be stored. Move it "
+            f"to module level, without self."
         )
 
 
