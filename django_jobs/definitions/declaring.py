@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ParamSpec, TypeVar
 
@@ -20,6 +21,7 @@ from django_jobs.keys import (
     MAX_QUEUE,
     MAX_TENANT,
     PER_CALL,
+    Derivation,
     PerCall,
     Spec,
     derivation,
@@ -59,30 +61,11 @@ def job(
     Raises ``DeclarationError``, always with the edit that mends it.
     """
     if misplaced is not None:
-        raise DeclarationError(
-            f"{_path(misplaced)}: @job needs parentheses and a key. Write "
-            f'@job(idempotency_key="...:{{argument}}") or @job(idempotency_key=PER_CALL).'
-        )
+        raise _without_parentheses(misplaced)
+    wanted = _Wanted(idempotency_key, tenant, queue, priority, retry, timeout, max_payload, name)
 
     def decorate(fn: Callable[P, R]) -> Definition[P, R]:
-        _check_function(fn)
-        path = _path(fn)
-        names = tuple(inspect.signature(fn).parameters)
-        made = Definition(
-            fn,
-            Declared(
-                name=_name(fn, name),
-                queue=_text(queue, f"{path}: queue", MAX_QUEUE),
-                priority=_priority(priority, path),
-                retry=_retry(retry, path),
-                timeout=_timeout(timeout, path),
-                max_payload=_max_payload(max_payload, path),
-                key=_key(idempotency_key, names, path),
-                tenant=None
-                if tenant is None
-                else derivation(tenant, names, job=path, field="tenant", chars=MAX_TENANT),
-            ),
-        )
+        made = Definition(fn, wanted.checked(fn))
         if django_settings.configured:
             check_tenant_declared(made.name, made.tenant)
         register(made)
@@ -91,7 +74,48 @@ def job(
     return decorate
 
 
-def _key(spec: Any, names: tuple[str, ...], path: str) -> Any:
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """The keywords of one ``@job``, as they were written."""
+
+    idempotency_key: Any
+    tenant: Any
+    queue: Any
+    priority: Any
+    retry: Any
+    timeout: Any
+    max_payload: Any
+    name: Any
+
+    def checked(self, fn: Any) -> Declared:
+        _check_function(fn)
+        path, names = _path(fn), tuple(inspect.signature(fn).parameters)
+        return Declared(
+            name=_name(fn, self.name),
+            queue=_text(self.queue, f"{path}: queue", MAX_QUEUE),
+            priority=_priority(self.priority, path),
+            retry=_retry(self.retry, path),
+            timeout=_timeout(self.timeout, path),
+            max_payload=_max_payload(self.max_payload, path),
+            key=_key(self.idempotency_key, names, path),
+            tenant=_tenant(self.tenant, names, path),
+        )
+
+
+def _without_parentheses(fn: object) -> DeclarationError:
+    return DeclarationError(
+        f"{_path(fn)}: @job needs parentheses and a key. Write "
+        f'@job(idempotency_key="...:{{argument}}") or @job(idempotency_key=PER_CALL).'
+    )
+
+
+def _tenant(spec: Any, names: tuple[str, ...], path: str) -> Derivation | None:
+    if spec is None:
+        return None
+    return derivation(spec, names, job=path, field="tenant", chars=MAX_TENANT)
+
+
+def _key(spec: Any, names: tuple[str, ...], path: str) -> Derivation | None:
     if spec is PER_CALL:
         return None
     if spec is None:
