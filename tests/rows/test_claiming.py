@@ -293,7 +293,7 @@ def plans_are_right() -> None:
                 for node in walk(cursor.fetchone()[0][0]["Plan"]):
                     used.add(str(node.get("Index Name")))
                     if node["Node Type"] == "Seq Scan":
-                        scanned.append((node.get("Relation Name"), sql[:200]))
+                        scanned.append((node.get("Relation Name"), node.get("Filter")))
         used = {"pkey" if name.endswith("_pkey") else name for name in used}
         assert not scanned, (what, scanned)
         for index in indexes:
