@@ -33,6 +33,20 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What stands between the parentheses of one ``@job``, unchecked."""
+
+    key: Any
+    tenant: Any
+    queue: Any
+    priority: Any
+    retry: Any
+    timeout: Any
+    max_payload: Any
+    name: Any
+
+
 def job(
     misplaced: None = None,
     /,
@@ -55,64 +69,50 @@ def job(
     - ``queue``, ``priority`` (smaller runs first), ``retry``.
     - ``timeout``: of each attempt, in seconds or as ``timedelta``.
     - ``max_payload``: bytes of the arguments as JSON; the setting ``MAX_PAYLOAD`` by default.
-    - ``name``: what rows carry. By default the function's dotted path; give it before you move or
-      rename a function that has rows.
+    - ``name``: what rows carry; by default the dotted path. Give it before you move the function.
 
     Raises ``DeclarationError``, always with the edit that mends it.
     """
-    if misplaced is not None:
-        raise _without_parentheses(misplaced)
-    wanted = _Wanted(idempotency_key, tenant, queue, priority, retry, timeout, max_payload, name)
+    _refuse_bare(misplaced)
+    given = Given(idempotency_key, tenant, queue, priority, retry, timeout, max_payload, name)
 
     def decorate(fn: Callable[P, R]) -> Definition[P, R]:
-        made = Definition(fn, wanted.checked(fn))
-        if django_settings.configured:
-            check_tenant_declared(made.name, made.tenant)
-        register(made)
-        return made
+        return _declare(fn, given)
 
     return decorate
 
 
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """The keywords of one ``@job``, as they were written."""
-
-    idempotency_key: Any
-    tenant: Any
-    queue: Any
-    priority: Any
-    retry: Any
-    timeout: Any
-    max_payload: Any
-    name: Any
-
-    def checked(self, fn: Any) -> Declared:
-        _check_function(fn)
-        path, names = _path(fn), tuple(inspect.signature(fn).parameters)
-        return Declared(
-            name=_name(fn, self.name),
-            queue=_text(self.queue, f"{path}: queue", MAX_QUEUE),
-            priority=_priority(self.priority, path),
-            retry=_retry(self.retry, path),
-            timeout=_timeout(self.timeout, path),
-            max_payload=_max_payload(self.max_payload, path),
-            key=_key(self.idempotency_key, names, path),
-            tenant=_tenant(self.tenant, names, path),
+def _refuse_bare(fn: Any) -> None:
+    if fn is not None:
+        raise DeclarationError(
+            f"{_path(fn)}: @job needs parentheses and a key. Write "
+            f'@job(idempotency_key="...:{{argument}}") or @job(idempotency_key=PER_CALL).'
         )
 
 
-def _without_parentheses(fn: object) -> DeclarationError:
-    return DeclarationError(
-        f"{_path(fn)}: @job needs parentheses and a key. Write "
-        f'@job(idempotency_key="...:{{argument}}") or @job(idempotency_key=PER_CALL).'
+def _declare(fn: Callable[P, R], given: Given) -> Definition[P, R]:
+    _check_function(fn)
+    path = _path(fn)
+    names = tuple(inspect.signature(fn).parameters)
+    made = Definition(
+        fn,
+        Declared(
+            name=_name(fn, given.name),
+            queue=_text(given.queue, f"{path}: queue", MAX_QUEUE),
+            priority=_priority(given.priority, path),
+            retry=_retry(given.retry, path),
+            timeout=_timeout(given.timeout, path),
+            max_payload=_max_payload(given.max_payload, path),
+            key=_key(given.key, names, path),
+            tenant=None
+            if given.tenant is None
+            else derivation(given.tenant, names, job=path, field="tenant", chars=MAX_TENANT),
+        ),
     )
-
-
-def _tenant(spec: Any, names: tuple[str, ...], path: str) -> Derivation | None:
-    if spec is None:
-        return None
-    return derivation(spec, names, job=path, field="tenant", chars=MAX_TENANT)
+    if django_settings.configured:
+        check_tenant_declared(made.name, made.tenant)
+    register(made)
+    return made
 
 
 def _key(spec: Any, names: tuple[str, ...], path: str) -> Derivation | None:

@@ -18,7 +18,8 @@ SELECT
         ORDER BY lease_expires_at LIMIT 1
     ) IS NOT NULL,
     (
-        SELECT TRUE FROM django_jobs_job WHERE state = 'ready' AND crashes >= 2
+        SELECT TRUE FROM django_jobs_job
+        WHERE state = 'ready' AND crashes >= 2 AND queue = ANY((%(queues)s)::text[])
         ORDER BY queue LIMIT 1
     ) IS NOT NULL,
     EXTRACT(EPOCH FROM due.earliest - statement_timestamp())::float8
