@@ -366,6 +366,18 @@ def test_a_renewal_passes_over_a_locked_row_and_does_not_call_it_lost() -> None:
     assert jobs().renew(runs, 600) == ({job.id for job in rows}, set())
 
 
+@postgres_only
+def test_two_settles_of_the_same_runs_in_opposite_orders_do_not_wait_in_a_ring() -> None:
+    """A settle that is repeated on a second connection meets its first try."""
+    for _ in range(6):
+        token = make_many(State.RUNNING, 300)
+        runs = [run_of(job, lease=token) for job in jobs().filter(lease=token)]
+        random.Random(3).shuffle(runs)
+        up = [(run, "1") for run in runs]
+        landed = at_once(lambda up=up: jobs().succeed(up), lambda up=up: jobs().succeed(up[::-1]))
+        assert landed == [{run.id for run in runs}] * 2
+
+
 @contextmanager
 def deadlocks() -> Iterator[Counter[str]]:
     """Counts what this thread's connection meets."""
