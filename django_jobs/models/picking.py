@@ -10,7 +10,7 @@ import json
 import random
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cache
@@ -21,6 +21,9 @@ from django.db import OperationalError, connections, transaction
 from django.db.models import CharField, Func
 
 T = TypeVar("T")
+
+READ_COMMITTED = 2
+"""``psycopg.IsolationLevel.READ_COMMITTED``, without importing a driver that may be absent."""
 
 SQL = Path(__file__).parent / "sql"
 
@@ -118,6 +121,11 @@ def _json_rows(
     }
 
 
+def numbers(alias: str, values: Iterable[int]) -> list[int] | str:
+    """A list of numbers as one parameter: an array, or on SQLite a JSON document."""
+    return list(values) if is_postgres(alias) else json.dumps(list(values))
+
+
 def uuids(column: Sequence[Any]) -> list[uuid.UUID]:
     """A column of ids as either engine returns it."""
     return [to_uuid(value) for value in column]
@@ -154,10 +162,16 @@ def own_transaction(alias: str) -> Iterator[None]:
     """
     outermost = not connections[alias].in_atomic_block
     with transaction.atomic(using=alias):
-        if outermost and is_postgres(alias):
+        if outermost and is_postgres(alias) and not _begins_read_committed(alias):
             with connections[alias].cursor() as cursor:
                 cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
         yield
+
+
+def _begins_read_committed(alias: str) -> bool:
+    """Whether the connection names READ COMMITTED in its BEGIN, which saves a round trip."""
+    options = connections[alias].settings_dict.get("OPTIONS", {})
+    return bool(options.get("isolation_level") == READ_COMMITTED)
 
 
 _RETRYABLE = ("40001", "40P01")
