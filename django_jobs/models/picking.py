@@ -197,13 +197,17 @@ ADVISORY_CLASS = 0x646A6F62
 """First integer of every advisory lock of ours, so that we never meet the application's own."""
 
 
-def take_baton(alias: str, name: str) -> bool:
+def take_baton(alias: str, name: str, *, durable: bool = True) -> bool:
     """Whether this transaction is now the only one that holds the baton ``name``.
 
+    Unless ``durable``, its commit does not wait for the disk: a crash of the server may undo it.
     On SQLite the write transaction itself is the baton.
     """
     if not is_postgres(alias):
         return True
+    asked = "SELECT pg_try_advisory_xact_lock(%s, %s)"
+    if not durable:
+        asked += ", set_config('synchronous_commit', 'off', true)"
     with connections[alias].cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_xact_lock(%s, %s)", (ADVISORY_CLASS, BATONS[name]))
+        cursor.execute(asked, (ADVISORY_CLASS, BATONS[name]))
         return bool(cursor.fetchone()[0])
