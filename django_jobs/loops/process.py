@@ -8,7 +8,7 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from django_jobs import conf
@@ -53,7 +53,6 @@ class Plan:
     max_jobs: int | None = None
     max_rss: int | None = None
     suspects: bool = False
-    lost_workers: tuple[str, ...] = ()
 
 
 class Process:
@@ -76,7 +75,7 @@ class Process:
             async_slots=plan.async_slots,
             suspects=plan.suspects,
         )
-        self.waker = Waker(plan.lost_workers)
+        self.waker = Waker()
         self.listener = Listener(self._on_hint)
         self.ended = threading.Event()
         self.exit_code = 0
@@ -116,6 +115,11 @@ class Process:
             self.exit_code = exit_code
             self.ended.set()
 
+    def take_back(self, lost_workers: Sequence[str]) -> None:
+        """Make the jobs of workers that are known to have ended ready again."""
+        self.waker.lost(lost_workers)
+        self.control.wake()
+
     def _on_death(self, name: str) -> None:
         self.finish(1)
 
@@ -145,7 +149,8 @@ class Process:
         if "janitor" in self.plan.loops and time.monotonic() > self._janitor_due:
             again = janitor.tick() > 0
             self._janitor_due = time.monotonic() + (1.0 if again else JANITOR_INTERVAL)
-        if self.plan.drain and seen.nothing_left and not len(self.leases):
+        over = not seen.suspects if self.plan.suspects else self.plan.drain and seen.nothing_left
+        if over and not len(self.leases):
             self.finish()
         self._staged = self._staged or seen.staged
         return self._pause(seen.next_due, busy=seen.staged or seen.ready)

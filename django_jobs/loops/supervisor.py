@@ -7,6 +7,7 @@ only the supervisor, and watches a pipe, so that it drains when the supervisor d
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -26,6 +27,8 @@ SECOND_SIGNAL = 0.5
 """Seconds after which another signal means: now. One Ctrl-C may be delivered more than once."""
 
 LONGEST_BACKOFF = 30.0
+KEPT_LOSSES = 50
+"""Names of lost workers to remember; what older ones held has lapsed long ago."""
 
 
 @dataclass(slots=True)
@@ -37,14 +40,18 @@ class Child:
     suspects: bool
     started_at: float = field(default_factory=time.monotonic)
     worker: str = ""
+    losses: list[str] = field(default_factory=list)
+    """Lost workers that this child was told of, whose jobs it takes back."""
 
 
 class Supervisor:
     """Keeps ``processes`` children running until stopped or, with ``drain``, until all is done."""
 
-    def __init__(self, arguments: Sequence[str], *, processes: int, grace: float) -> None:
-        self._arguments = list(arguments)
-        self._processes, self._grace = processes, grace
+    def __init__(
+        self, arguments: Sequence[str], *, processes: int, grace: float, drain: bool = False
+    ) -> None:
+        self._arguments, self._drain = list(arguments), drain
+        self._grace = grace
         self._children: list[Child] = []
         self._signals: list[float] = []
         self._suspects_seen = False
@@ -54,18 +61,18 @@ class Supervisor:
         self._wanted = processes
 
     def run(self) -> int:
-        """Supervise; the exit code: 0, or the worst of the children's when stopping."""
+        """Supervise; the exit code: 0, or when stopping the worst of the children's."""
         for signum in (signal.SIGTERM, signal.SIGINT):
             signal.signal(signum, self._on_signal)
-        worst = 0
         while self._wanted or self._children:
             if self._signals:
                 return self._stop()
             self._start_missing()
             for child in [c for c in self._children if c.process.poll() is not None]:
-                worst = max(worst, self._ended(child))
+                self._ended(child)
+            self._pass_on_losses()
             time.sleep(0.02)
-        return worst
+        return 0
 
     def _on_signal(self, signum: int, frame: object) -> None:
         now = time.monotonic()
@@ -88,9 +95,6 @@ class Supervisor:
         command += ["--lifeline", str(lifeline_read), "--reports", str(reports_write)]
         if suspects:
             command.append("--suspects")
-        for worker in self._lost:
-            command += ["--lost", worker]
-        self._lost.clear()
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
         process = subprocess.Popen(
             command,
@@ -112,26 +116,34 @@ class Supervisor:
                 if report.get("suspects"):
                     self._suspects_seen = True
 
-    def _ended(self, child: Child) -> int:
-        """A child has ended; the exit code that counts."""
+    def _pass_on_losses(self) -> None:
+        """Have a living child take back what lost ones held, before their leases run out."""
+        alive = [child for child in self._children if not child.suspects]
+        if self._lost and alive:
+            with contextlib.suppress(OSError):  # It ends just now; the next one is told.
+                os.write(alive[0].lifeline, "".join(f"{w}\n" for w in self._lost).encode())
+                alive[0].losses += self._lost
+                self._lost = []
+
+    def _ended(self, child: Child) -> None:
+        """A child has ended: is it replaced, and who takes over what it held?"""
         code = child.process.returncode
         self._children.remove(child)
         os.close(child.lifeline)
-        if code == RECYCLE:
-            return 0
-        if code == 0:
-            if not child.suspects:
-                self._wanted -= 1
-            return 0
+        if code == 0 and child.suspects:
+            self._suspects_seen = False
+        elif code == 0 and self._drain:
+            self._wanted -= 1
+        if code in (0, RECYCLE):
+            return
         logger.error("worker process %s ended with code %s", child.process.pid, code)
-        if child.worker:
-            self._lost.append(child.worker)
+        self._lost = [*self._lost, *child.losses, child.worker][-KEPT_LOSSES:]
+        self._lost = [worker for worker in dict.fromkeys(self._lost) if worker]
         if time.monotonic() - child.started_at > 60:
             self._crashes = 0
         self._crashes += 1
         backoff = min(LONGEST_BACKOFF, 0.1 * 2.0 ** min(self._crashes, 10))
         self._start_after = time.monotonic() + backoff
-        return 0
 
     def _stop(self) -> int:
         """Pass the stop on, wait for the children, kill what does not end in time."""
@@ -147,5 +159,10 @@ class Supervisor:
                 for child in self._children:
                     child.process.kill()
             time.sleep(0.02)
-        codes = [abs(child.process.returncode) for child in self._children]
-        return max(code if code != RECYCLE else 0 for code in [*codes, 0])
+        return max(self._code(child) for child in self._children) if self._children else 0
+
+    def _code(self, child: Child) -> int:
+        code = child.process.returncode
+        if code == RECYCLE or (code == -signal.SIGTERM and not child.worker):
+            return 0  # The second: it was told to stop before it had begun.
+        return abs(code)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 
 from django_jobs import conf
 from django_jobs.models import Job, Lapsed, picking
@@ -54,8 +55,8 @@ def lapse(worker: str = "") -> list[Lapsed]:
 class Waker:
     """``wake`` and ``lapse`` as a worker process does them."""
 
-    def __init__(self, lost_workers: tuple[str, ...] = ()) -> None:
-        self._lost_workers = list(lost_workers)
+    def __init__(self) -> None:
+        self._lost_workers: list[str] = []
         self._seen_since: float | None = None
 
     def tick(self) -> int:
@@ -75,6 +76,10 @@ class Waker:
         if now - self._seen_since >= conf.current().lease:
             moved += len(lapse())
         return moved
+
+    def lost(self, workers: Sequence[str]) -> None:
+        """The processes of these workers have ended: their jobs may be taken back at once."""
+        self._lost_workers += workers
 
     def outage(self) -> None:
         """The database was not reachable; the time to wait before a lapse starts anew."""

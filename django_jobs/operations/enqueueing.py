@@ -94,7 +94,7 @@ def outbox_aliases() -> tuple[str, ...]:
 
 def _refuse_other_transactions() -> None:
     for connection in connections.all(initialized_only=True):
-        if picking.in_transaction(connection.alias):
+        if connection.connection is not None and picking.in_transaction(connection.alias):
             raise OtherDatabaseOpen(
                 f"A transaction is open on database {connection.alias!r}, and this job would exist "
                 "even if it rolled back. Add the alias to DJANGO_JOBS['OUTBOX_DATABASES'] and do "

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 import signal
+import threading
 import time
 
 from django_jobs import PER_CALL, Retry, RetryAfter, Terminal, current_job, job
@@ -137,3 +139,13 @@ def tenanted(tenant: str, key: str) -> str:
     """Returns the tenant that it runs for."""
     note(current_job().tenant)
     return current_job().tenant
+
+
+@job(idempotency_key=PER_CALL)
+def ends_thread(name: str) -> None:
+    """Makes a thread of its process end by an exception that nothing expects."""
+    for thread in threading.enumerate():
+        if thread.name == name:
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                ctypes.c_ulong(thread.ident or 0), ctypes.py_object(SystemExit)
+            )

@@ -58,7 +58,6 @@ class Command(BaseCommand):
             add(internal, action="store_true", help=argparse.SUPPRESS)
         for internal in ("--lifeline", "--reports"):
             add(internal, type=int, default=-1, help=argparse.SUPPRESS)
-        add("--lost", action="append", default=[], help=argparse.SUPPRESS)
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Run until stopped."""
@@ -89,6 +88,7 @@ class Command(BaseCommand):
             _child_arguments(options),
             processes=options["processes"],
             grace=conf.current().shutdown_grace,
+            drain=options["drain"],
         )
         code = supervisor.run()
         if code:
@@ -148,7 +148,10 @@ def _child(options: dict[str, Any]) -> int:
     lifeline = options["lifeline"]
     while not process.ended.wait(0.05) and not signals:
         if lifeline >= 0 and select.select([lifeline], [], [], 0)[0]:
-            break
+            lost_workers = os.read(lifeline, 65536).decode().split()
+            if not lost_workers:
+                break  # The end of the file: the supervisor has gone.
+            process.take_back(lost_workers)
     code = process.shut_down(conf.current().shutdown_grace, lambda: len(signals) > 1)
     logging.shutdown()
     sys.stdout.flush()
@@ -163,9 +166,8 @@ def _plan(options: dict[str, Any]) -> Plan:
         threads=1 if suspects else options["threads"],
         async_slots=1 if suspects else options["async_slots"],
         loops=("worker",) if suspects else loops,
-        drain=options["drain"] or suspects,
+        drain=options["drain"],
         max_jobs=options["max_jobs"],
         max_rss=options["max_rss"],
         suspects=suspects,
-        lost_workers=tuple(options["lost"]),
     )

@@ -10,7 +10,11 @@ SELECT
         WHERE state = 'ready' AND NOT blocked AND queue = ANY((%(queues)s)::text[])
     ),
     EXISTS (SELECT FROM django_jobs_job WHERE state = 'running'),
-    EXISTS (SELECT FROM django_jobs_job WHERE state = 'ready' AND crashes >= 2),
+    EXISTS (
+        SELECT FROM django_jobs_job
+        WHERE state = 'ready' AND crashes >= 2
+            AND queue = ANY((%(queues)s)::text[])
+    ),
     (
         SELECT EXTRACT(EPOCH FROM min(run_at) - statement_timestamp())::float8
         FROM django_jobs_job

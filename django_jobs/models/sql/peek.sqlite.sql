@@ -10,7 +10,11 @@ SELECT
             AND queue IN (SELECT value FROM json_each(%(queues)s))
     ),
     EXISTS (SELECT 1 FROM django_jobs_job WHERE state = 'running'),
-    EXISTS (SELECT 1 FROM django_jobs_job WHERE state = 'ready' AND crashes >= 2),
+    EXISTS (
+        SELECT 1 FROM django_jobs_job
+        WHERE state = 'ready' AND crashes >= 2
+            AND queue IN (SELECT value FROM json_each(%(queues)s))
+    ),
     (
         SELECT (julianday(min(run_at)) - julianday('now')) * 86400.0
         FROM django_jobs_job
