@@ -16,6 +16,7 @@ from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 from django.http import HttpRequest
 
+from django_jobs.admin.showing import visible
 from django_jobs.definitions import registry
 from django_jobs.models import Job
 from django_jobs.models.outbox import OUTCOMES
@@ -57,7 +58,7 @@ class ChoiceFilter(admin.SimpleListFilter):
 
     def lookups(self, request: HttpRequest, model_admin: ModelAdmin[Any]) -> list[tuple[str, str]]:
         """The values to choose from, with what is shown for each."""
-        return [(value, value) for value in self.values(request)]
+        return [(value, visible(value)) for value in self.values(request)]
 
     def values(self, request: HttpRequest) -> Iterable[str]:
         """The values to choose from."""

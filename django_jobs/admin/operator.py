@@ -18,7 +18,7 @@ from django.utils.html import format_html, format_html_join
 
 from django_jobs.admin.listing import CountedPaginator
 from django_jobs.admin.orders import CANCEL, RETRY, ROW_LIMIT, VERBS, Report, Verb, carry_out
-from django_jobs.admin.showing import visible
+from django_jobs.admin.showing import cell, visible
 from django_jobs.models import Job
 
 if TYPE_CHECKING:
@@ -170,8 +170,7 @@ class OperatorAdmin(BaseAdmin):
         )
         return {
             "groups": [
-                {**g, "name": visible(g["name"]), "tenant": visible(g["tenant"])}
-                for g in groups[:GROUPS]
+                {**g, "name": cell(g["name"]), "tenant": cell(g["tenant"])} for g in groups[:GROUPS]
             ],
             "more_groups": max(0, len(groups) - GROUPS),
             "total": sum(group["jobs"] for group in groups),
@@ -183,7 +182,9 @@ class OperatorAdmin(BaseAdmin):
         self, request: HttpRequest, verb: Verb, report: Report, answers: dict[str, Any]
     ) -> None:
         """Who ordered what, in the admin's own history of each job."""
-        said = "".join(f" {name}: {value}" for name, value in answers.items() if value)
+        said = "".join(
+            f" {name}: {visible(str(value))}" for name, value in answers.items() if value
+        )
         jobs: Any = [Job(id=row.id, name=visible(row.name)) for row in report.done]
         if jobs:
             user: Any = request.user.pk

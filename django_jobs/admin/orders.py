@@ -35,7 +35,9 @@ class ReasonForm(forms.Form):
     """What a cancel needs to know."""
 
     reason = forms.CharField(
-        max_length=1000, help_text="Stored with each job and shown to everybody who looks at it."
+        max_length=1000,
+        widget=forms.TextInput(attrs={"class": "vTextField"}),
+        help_text="Stored with each job and shown to everybody who looks at it.",
     )
 
 

@@ -6,13 +6,14 @@ Each function that returns ``SafeString`` builds it with ``format_html``, which 
 from __future__ import annotations
 
 import json
+import re
 import unicodedata
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.utils import timezone
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from django_jobs.failures import masked, redact
@@ -25,6 +26,7 @@ TEXT_LIMIT = 10_000
 PARSE_LIMIT = 4_000_000
 """Characters of a JSON document that is still read and masked; a longer one is not shown."""
 
+_PIECES = re.compile(r"(?<=[._:/@-])")
 _INVISIBLE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 
 
@@ -54,10 +56,14 @@ def cell(value: object) -> SafeString | str:
         return EMPTY
     text = visible(str(value)[:1000])
     if len(text) <= CELL_LIMIT:
-        return format_html('<span class="dj-text">{}</span>', text)
-    return format_html(
-        '<span class="dj-text" title="{}">{}…</span>', text, text[: CELL_LIMIT - 1].rstrip()
-    )
+        return format_html('<span class="dj-cell">{}</span>', _breakable(text))
+    short = f"{text[: CELL_LIMIT - 1].rstrip()}…"
+    return format_html('<span class="dj-cell" title="{}">{}</span>', text, _breakable(short))
+
+
+def _breakable(text: str) -> SafeString:
+    """``text`` that a narrow column breaks after its dots and the like, not in a word."""
+    return format_html_join("", "{}<wbr>", ((piece,) for piece in _PIECES.split(text)))
 
 
 def prose(value: object) -> SafeString | str:
