@@ -97,6 +97,8 @@ def _fault(connection: BaseDatabaseWrapper) -> str | None:
     """What is wrong with a connection: a text to warn with, ``""`` for nothing to say, or none."""
     if connection.in_atomic_block or not connection.get_autocommit():
         return "a transaction open"
+    if connection.vendor == "postgresql" and connection.connection.closed:
+        return ""
     if _in_raw_transaction(connection):
         return "a transaction open that it began by hand"
     if connection.errors_occurred and not connection.is_usable():
@@ -111,7 +113,7 @@ def _fault(connection: BaseDatabaseWrapper) -> str | None:
 def _in_raw_transaction(connection: BaseDatabaseWrapper) -> bool:
     raw = connection.connection
     if connection.vendor == "postgresql":
-        return bool(raw.closed or raw.info.transaction_status != 0)
+        return bool(raw.info.transaction_status != 0)
     return bool(raw.in_transaction)
 
 

@@ -58,9 +58,11 @@ class Listener(threading.Thread):
                 with self._connect() as connection:
                     delay = 0.2
                     self._listen(connection)
-            except (psycopg.Error, OSError) as error:
+            except Exception as error:
                 logger.debug("listener: %s", error)
-            self.working = False
+            if self.working:
+                self.working = False
+                self._look()  # From now on by polling.
             self._stopping.wait(delay)
             delay = min(delay * 2, 10.0)
 
@@ -86,6 +88,7 @@ class Listener(threading.Thread):
             self._stopping.wait(60)
             return
         self.working = True
+        self._look()  # Hints given while nobody listened are lost.
         heard = time.monotonic()
         while not self._stopping.is_set():
             for message in connection.notifies(timeout=1.0):
@@ -104,6 +107,10 @@ class Listener(threading.Thread):
                     return True
                 self._heard(message.payload)
         return False
+
+    def _look(self) -> None:
+        for hint in Hint:
+            self._on_hint(hint)
 
     def _heard(self, payload: str) -> None:
         if payload in Hint._value2member_map_:

@@ -43,8 +43,8 @@ class Settler:
         """Whether everything that was handed over is stored."""
         return self._incoming.empty() and not self._unstored
 
-    def tick(self) -> None:
-        """Wait for outcomes and store what is there; what cannot be stored stays for the next tick.
+    def tick(self) -> int:
+        """Wait for outcomes and store what is there; how many. The rest stays for the next tick.
 
         What arrives while one group is on its way is the next group: the busier, the larger.
         """
@@ -56,6 +56,7 @@ class Settler:
         for held, outcome in pairs:
             if not isinstance(outcome, Succeeded):
                 self._report(held, self._store(held, outcome))
+        return len(pairs)
 
     def _gather(self) -> None:
         block = not self._unstored
@@ -105,6 +106,8 @@ class Settler:
     def _report(self, held: Held, outcome: Outcome) -> None:
         del self._unstored[held.run.id]
         self.leases.remove(held)
+        if held.handed_back:
+            return
         self.finished += 1
         seconds = time.monotonic() - held.run.claimed_at
         job_ended.send_robust(sender=held.run.name, run=held.run, outcome=outcome, seconds=seconds)

@@ -47,9 +47,7 @@ def test_a_worker_process_killed_in_the_middle_of_200_jobs_loses_none_and_double
     until(lambda: done() == 200, 60)
     assert running.stop() == 0
     assert ledger.overlapping({victim.pid: died}) == []
-    cut_short = {
-        job: ran for job, ran in ledger.runs().items() if any(r.end is None for r in ran)
-    }
+    cut_short = {job: ran for job, ran in ledger.runs().items() if any(r.end is None for r in ran)}
     assert 1 <= len(cut_short) <= 4
     for ran in cut_short.values():
         assert [r.pid == victim.pid and r.end is None for r in ran] == [True, False]
