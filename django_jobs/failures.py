@@ -15,16 +15,17 @@ CLASS_LIMIT = 200
 """Characters of a stored class path."""
 MASK = "***"
 
-_READ_LIMIT = 500_000
+_READ_LIMIT = 100_000
 """Longest half of a text that is searched for secrets; the rest is never stored anyway."""
 
 _SECRETS = (
     "passw(?:or)?d|passphrase|pwd|secret|token|authorization|api[_-]?key|private[_-]?key"
     "|access[_-]?key|credential|session[_-]?(?:id|key)|cookie"
 )
-# Lengths are bounded so that a long run of keywords costs linear time.
+_HINTS = ("pass", "pwd", "secret", "token", "auth", "key", "credential", "session", "cookie")
+# Bounded, possessive repeats: a long run of keywords costs linear time.
 _ASSIGNMENT = re.compile(
-    rf"""((?:{_SECRETS})[\w-]{{0,40}}\\?["']?\s{{0,8}}(?:=>|[:=])\s{{0,8}})"""
+    rf"""((?:{_SECRETS})[\w-]{{0,40}}+\\?["']?\s{{0,8}}+(?:=>|[:=])\s{{0,8}})"""
     r"""([rbuf]{0,2}"(?:[^"\\]|\\.)*"|[rbuf]{0,2}'(?:[^'\\]|\\.)*'|\\"[^"]*"|\\'[^']*'"""
     r"""|(?:Bearer|Basic|Token|Digest)\s+[^\s"',;]+|[^\s,;&)}\]]+)""",
     re.IGNORECASE,
@@ -49,10 +50,15 @@ def failure_of(error: BaseException) -> Failure:
 
 def redact(text: str) -> str:
     """``text`` with the values of passwords, tokens, keys, cookies and the like masked."""
-    text = _COOKIE_HEADER.sub(rf"\1{MASK}", text)
-    text = _ASSIGNMENT.sub(rf"\1{MASK}", text)
-    text = _SCHEME.sub(rf"\1{MASK}", text)
-    return _URL.sub(rf"\1{MASK}\2", text)
+    # Most texts have none of these words, and a plain search is a hundred times cheaper.
+    lower = text.lower()
+    if "cookie" in lower:
+        text = _COOKIE_HEADER.sub(rf"\1{MASK}", text)
+    if any(hint in lower for hint in _HINTS):
+        text = _ASSIGNMENT.sub(rf"\1{MASK}", text)
+    if "bearer" in lower or "basic" in lower:
+        text = _SCHEME.sub(rf"\1{MASK}", text)
+    return _URL.sub(rf"\1{MASK}\2", text) if "://" in text else text
 
 
 def _class_path(kind: type[BaseException]) -> str:

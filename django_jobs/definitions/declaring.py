@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ParamSpec, TypeVar
 
@@ -20,6 +21,7 @@ from django_jobs.keys import (
     MAX_QUEUE,
     MAX_TENANT,
     PER_CALL,
+    Derivation,
     PerCall,
     Spec,
     derivation,
@@ -29,6 +31,20 @@ from django_jobs.retries import Retry
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What stands between the parentheses of one ``@job``, unchecked."""
+
+    key: Any
+    tenant: Any
+    queue: Any
+    priority: Any
+    retry: Any
+    timeout: Any
+    max_payload: Any
+    name: Any
 
 
 def job(
@@ -53,45 +69,53 @@ def job(
     - ``queue``, ``priority`` (smaller runs first), ``retry``.
     - ``timeout``: of each attempt, in seconds or as ``timedelta``.
     - ``max_payload``: bytes of the arguments as JSON; the setting ``MAX_PAYLOAD`` by default.
-    - ``name``: what rows carry. By default the function's dotted path; give it before you move or
-      rename a function that has rows.
+    - ``name``: what rows carry; by default the dotted path. Give it before you move the function.
 
     Raises ``DeclarationError``, always with the edit that mends it.
     """
-    if misplaced is not None:
-        raise DeclarationError(
-            f"{_path(misplaced)}: @job needs parentheses and a key. Write "
-            f'@job(idempotency_key="...:{{argument}}") or @job(idempotency_key=PER_CALL).'
-        )
+    _refuse_bare(misplaced)
+    given = Given(idempotency_key, tenant, queue, priority, retry, timeout, max_payload, name)
 
     def decorate(fn: Callable[P, R]) -> Definition[P, R]:
-        _check_function(fn)
-        path = _path(fn)
-        names = tuple(inspect.signature(fn).parameters)
-        made = Definition(
-            fn,
-            Declared(
-                name=_name(fn, name),
-                queue=_text(queue, f"{path}: queue", MAX_QUEUE),
-                priority=_priority(priority, path),
-                retry=_retry(retry, path),
-                timeout=_timeout(timeout, path),
-                max_payload=_max_payload(max_payload, path),
-                key=_key(idempotency_key, names, path),
-                tenant=None
-                if tenant is None
-                else derivation(tenant, names, job=path, field="tenant", chars=MAX_TENANT),
-            ),
-        )
-        if django_settings.configured:
-            check_tenant_declared(made.name, made.tenant)
-        register(made)
-        return made
+        return _declare(fn, given)
 
     return decorate
 
 
-def _key(spec: Any, names: tuple[str, ...], path: str) -> Any:
+def _refuse_bare(fn: Any) -> None:
+    if fn is not None:
+        raise DeclarationError(
+            f"{_path(fn)}: @job needs parentheses and a key. Write "
+            f'@job(idempotency_key="...:{{argument}}") or @job(idempotency_key=PER_CALL).'
+        )
+
+
+def _declare(fn: Callable[P, R], given: Given) -> Definition[P, R]:
+    _check_function(fn)
+    path = _path(fn)
+    names = tuple(inspect.signature(fn).parameters)
+    made = Definition(
+        fn,
+        Declared(
+            name=_name(fn, given.name),
+            queue=_text(given.queue, f"{path}: queue", MAX_QUEUE),
+            priority=_priority(given.priority, path),
+            retry=_retry(given.retry, path),
+            timeout=_timeout(given.timeout, path),
+            max_payload=_max_payload(given.max_payload, path),
+            key=_key(given.key, names, path),
+            tenant=None
+            if given.tenant is None
+            else derivation(given.tenant, names, job=path, field="tenant", chars=MAX_TENANT),
+        ),
+    )
+    if django_settings.configured:
+        check_tenant_declared(made.name, made.tenant)
+    register(made)
+    return made
+
+
+def _key(spec: Any, names: tuple[str, ...], path: str) -> Derivation | None:
     if spec is PER_CALL:
         return None
     if spec is None:
@@ -108,11 +132,11 @@ def _check_function(fn: Any) -> None:
         raise DeclarationError(f"{_path(fn)}: @job decorates a plain function, not {fn!r}.")
     if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
         raise DeclarationError(f"{_path(fn)}: a generator runs nothing when called. Remove yield.")
-    first = next(iter(inspect.signature(fn).parameters), "")
-    if first in ("self", "cls"):
+    names = tuple(inspect.signature(fn).parameters)
+    if "self" in names or names[:1] == ("cls",):
         raise DeclarationError(
-            f"{_path(fn)}: a method cannot be a job, since {first!r} cannot be stored. Move it to "
-            f"module level."
+            f"{_path(fn)}: a method cannot be a job, since its object cannot be stored. Move it "
+            f"to module level, without self."
         )
 
 

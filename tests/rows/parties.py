@@ -118,7 +118,7 @@ def columns(job_id: UUID) -> dict[str, Any]:
 
 
 def run_of(job: Job, lease: UUID | None = None) -> Run:
-    """What the worker that claimed ``job`` carries; with ``lease``, what one of that lease would."""
+    """What the worker that claimed ``job`` carries; with ``lease``, one that holds it."""
     return Run(
         id=job.id,
         run_id=job.run_id,

@@ -176,7 +176,7 @@ def test_a_lease_that_ran_out_but_was_not_taken_is_renewed_and_settled(jobs_alia
     assert jobs().succeed([(run_of(job), None)]) == {job.id}
 
 
-# --- repeats after a lost reply [d20] --------------------------------------------------------------
+# --- repeats after a lost reply [d20] -------------------------------------------------------------
 
 SETTLES: dict[str, Callable[[Run], object]] = {
     "succeed": lambda run: run.id in jobs().succeed([(run, '"kept"')]),
@@ -222,7 +222,7 @@ def test_a_repeat_after_a_requeue_in_between_is_a_loss(jobs_alias: str, settle: 
     assert row(job.id).state == State.READY
 
 
-# --- what a move leaves ----------------------------------------------------------------------------
+# --- what a move leaves ---------------------------------------------------------------------------
 
 
 def test_an_attempt_is_given_back_never_below_zero(jobs_alias: str) -> None:
@@ -297,7 +297,7 @@ def test_a_job_whose_worker_is_lost_over_and_over_ends_dead_with_its_history(
     assert [one.worker for one in lost] == ["w1", "w2", "w3"]
 
 
-# --- operators -------------------------------------------------------------------------------------
+# --- operators ------------------------------------------------------------------------------------
 
 
 def test_a_requeued_job_starts_anew_and_keeps_its_history(jobs_alias: str) -> None:
@@ -405,7 +405,7 @@ def test_a_cancel_and_a_settle_that_meet_agree_on_one_end() -> None:
     assert row(job.id).state == State.DONE
 
 
-# --- a state of a newer release [d31] --------------------------------------------------------------
+# --- a state of a newer release [d31] -------------------------------------------------------------
 
 
 @contextmanager

@@ -1,0 +1,50 @@
+"""What a run measures, and how much of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tests.benchmarks.raw import Raw
+
+
+@dataclass(frozen=True)
+class Sizes:
+    singles: int = 1_000
+    inside: int = 1_000
+    many: int = 10_000
+    drained: int = 10_000
+    pickups: int = 200
+    idle_seconds: float = 15.0
+    finished: int = 1_000_000
+    future: int = 100_000
+    pinned: int = 200_000
+    pinned_seconds: float = 60.0
+
+
+QUICK = Sizes(
+    singles=50,
+    inside=100,
+    many=600,
+    drained=500,
+    pickups=10,
+    idle_seconds=1.0,
+    finished=1_000,
+    future=1_000,
+    pinned=500,
+    pinned_seconds=0.0,
+)
+
+
+@dataclass
+class Bench:
+    """One run: a raw session, the sizes, and whether the server counts statements."""
+
+    url: str
+    raw: Raw
+    sizes: Sizes
+    rounds: int
+    threads: int
+    quick: bool
+    statements: bool
+    bare: float | None = None
+    """The last rate of a worker on an empty table."""

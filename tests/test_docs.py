@@ -1,0 +1,136 @@
+"""What the documents say is what happens: their examples run, their tables are complete."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+
+import pytest
+
+from tests.waiting import until
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+MODELS = """
+from django.db import models
+
+class Order(models.Model):
+    charged = models.BooleanField(default=False)
+"""
+
+
+def blocks(document: str, language: str = "python") -> list[str]:
+    text = (ROOT / document).read_text()
+    return re.findall(rf"```{language}\n(.*?)```", text, re.S)
+
+
+def block(document: str, marker: str) -> str:
+    (found,) = [text for text in blocks(document) if marker in text]
+    return found
+
+
+def settings_table() -> str:
+    """The settings with their defaults and meanings, read from the source."""
+    tree = ast.parse((ROOT / "django_jobs" / "conf.py").read_text())
+    (settings,) = [n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == "Settings"]
+    lines = ["| setting | default | meaning |", "|---|---|---|"]
+    for node, after in zip(settings.body, settings.body[1:], strict=False):
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            assert node.value is not None
+            assert isinstance(after, ast.Expr), f"{node.target.id} has no docstring"
+            assert isinstance(after.value, ast.Constant)
+            default = ast.unparse(node.value)
+            if default.startswith("field("):  # by state: done, failed, dead, cancelled
+                default = "7, 30, 90, 30 days"
+            meaning = " ".join(str(after.value.value).split()).replace("``", "`")
+            lines.append(f"| `{node.target.id.upper()}` | `{default}` | {meaning} |")
+    return "\n".join(lines)
+
+
+def test_the_table_of_settings_is_the_code_s() -> None:
+    assert settings_table() in (ROOT / "docs/reference/settings.md").read_text()
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(document: Path) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", document.read_text())
+    assert not [link for link in links if not (document.parent / link).exists()]
+
+
+def test_every_make_target_that_a_document_names_exists() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    named = {
+        t for d in DOCUMENTS for t in re.findall(r"^(?:\$ )?make ([a-z-]+)", d.read_text(), re.M)
+    }
+    assert {"demo", "test"} <= named
+    assert not {target for target in named if not re.search(rf"^{target}:", makefile, re.M)}
+
+
+class Newcomer:
+    """A fresh project in a folder of its own, with its own Python."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "site"
+        self.folder.mkdir()
+        venv.create(folder / "venv", with_pip=True)
+        self.python = folder / "venv" / "bin" / "python"
+        # The libraries are those of this run; the package itself is installed as by anyone.
+        version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+        packages = folder / "venv" / "lib" / version / "site-packages"
+        (packages / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")
+        self.run("-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", str(ROOT))
+
+    def environment(self) -> dict[str, str]:
+        unwanted = ("DJANGO_SETTINGS_MODULE", "PYTHONPATH", "DATABASE_URL")
+        return {k: v for k, v in os.environ.items() if k not in unwanted}
+
+    def run(self, *arguments: str) -> str:
+        done = subprocess.run(
+            [str(self.python), *arguments],
+            cwd=self.folder,
+            env=self.environment(),
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def write(self, path: str, text: str) -> None:
+        with (self.folder / path).open("a") as file:
+            file.write("\n" + text)
+
+
+def test_a_newcomer_s_project_does_what_the_readme_says(tmp_path: Path) -> None:
+    site = Newcomer(tmp_path)
+    site.run("-m", "django", "startproject", "site_", ".")
+    site.run("manage.py", "startapp", "shop")
+    assert block("README.md", "# settings.py").strip().endswith('[..., "django_jobs"]')
+    site.write("site_/settings.py", 'INSTALLED_APPS += ["django_jobs", "shop"]')
+    (site.folder / "shop" / "models.py").write_text(MODELS)
+    site.write("shop/jobs.py", block("README.md", "# shop/jobs.py"))
+    site.write("shop/views.py", block("README.md", "# shop/views.py"))
+    (site.folder / "shop" / "tests.py").write_text(block("docs/how-to/testing.md", "drain()"))
+    site.run("manage.py", "makemigrations", "shop")
+    commands = "".join(blocks("README.md", "console"))
+    assert "$ python manage.py migrate\n$ python manage.py runworker\n" in commands
+    site.run("manage.py", "migrate")
+    place = "from shop.views import place_order; place_order()"
+    site.run("manage.py", "shell", "-c", place)
+    worker = subprocess.Popen(
+        [str(site.python), "manage.py", "runworker"], cwd=site.folder, env=site.environment()
+    )
+    try:
+        ask = "from shop.models import Order; print('charged', Order.objects.get().charged)"
+        until(lambda: "charged True" in site.run("manage.py", "shell", "-c", ask), 30)
+    finally:
+        worker.terminate()
+    assert worker.wait(30) == 0
+    site.run("manage.py", "test")
+    site.run("manage.py", "check")
