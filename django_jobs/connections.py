@@ -35,6 +35,17 @@ def prepare_sqlite() -> None:
                 options.setdefault(name, value)
 
 
+def pool_size(alias: str) -> int | None:
+    """How many connections Django's pool gives out at most; ``None`` without a pool or a bound."""
+    pool = connections.settings[alias].get("OPTIONS", {}).get("pool")
+    if not pool:
+        return None
+    # psycopg's own defaults: four connections, and as many at most.
+    options = {} if pool is True else pool
+    size: int | None = options.get("max_size", options.get("min_size", 4))
+    return size
+
+
 def own_connection(alias: str) -> None:
     """Give this thread a connection of its own for ``alias``, outside Django's pool.
 

@@ -71,10 +71,14 @@ class Listener(threading.Thread):
         parameters = wrapper.get_connection_params()
         for name in ("cursor_factory", "context", "prepare_threshold"):
             parameters.pop(name, None)
+        parameters.setdefault("application_name", "django_jobs listener")
         return psycopg.connect(**parameters, autocommit=True)
 
-    def _listen(self, connection: psycopg.Connection[Any]) -> None:
+    def _listen_on(self, connection: psycopg.Connection[Any]) -> None:
         connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(CHANNEL)))
+
+    def _listen(self, connection: psycopg.Connection[Any]) -> None:
+        self._listen_on(connection)
         connection.execute("SELECT pg_notify(%s, %s)", (CHANNEL, SELF_TEST))
         if not self._echo(connection):
             if not self._told:

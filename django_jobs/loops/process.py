@@ -37,7 +37,6 @@ RECYCLE = 75
 ABANDONED = 70
 """Exit code: bodies were still running when the time was up; their rows were handed back."""
 
-JANITOR_INTERVAL = 60.0
 LOOK_INTERVAL = 0.5
 """How often running jobs are looked at for a cancel where no wake-up tells of it."""
 
@@ -68,7 +67,7 @@ class Process:
         postgres = picking.is_postgres(self.alias)
         lease = settings.lease if postgres else max(settings.lease, SQLITE_LEASE)
         self.leases = LeaseBook(lease)
-        self.settler = Settler(self.leases)
+        self.settler = Settler(self.leases, on_delayed=lambda: self.control.wake())
         self.worker = Worker(
             self.leases,
             self.settler,
@@ -85,7 +84,7 @@ class Process:
         self.exit_code = 0
         self._staged = True
         self._quiet = 0
-        self._janitor_due = time.monotonic() + JANITOR_INTERVAL * random.random()
+        self._janitor_due = time.monotonic() + settings.janitor_interval * random.random()
         self._beat_all, self._look_due = False, 0.0
         beat = min(0.25, lease / 12)
         self.control = self._loop("control", self._control, on_outage=self.waker.outage)
@@ -152,7 +151,8 @@ class Process:
             self._report("suspects")
         if "janitor" in self.plan.loops and time.monotonic() > self._janitor_due:
             again = janitor.tick() > 0
-            self._janitor_due = time.monotonic() + (1.0 if again else JANITOR_INTERVAL)
+            pause = 1.0 if again else conf.current().janitor_interval
+            self._janitor_due = time.monotonic() + pause
         over = not seen.suspects if self.plan.suspects else self.plan.drain and seen.nothing_left
         if over and not len(self.leases):
             self.finish()
@@ -186,7 +186,9 @@ class Process:
             if not len(self.leases):
                 self.finish(RECYCLE)
             return True
-        if plan.max_rss is not None and resident_megabytes() > plan.max_rss:
+        # One that is above it from its start still does some work, or nobody would.
+        worked = self.settler.finished > 0
+        if worked and plan.max_rss is not None and resident_megabytes() > plan.max_rss:
             self.finish(RECYCLE)
             return True
         return False

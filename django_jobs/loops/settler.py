@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import queue
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from uuid import UUID
 
 from django_jobs.leases import Held, LeaseBook
@@ -23,8 +23,10 @@ Settled = tuple[Held, Outcome]
 class Settler:
     """Takes outcomes from any thread, stores them from one."""
 
-    def __init__(self, leases: LeaseBook) -> None:
-        self.leases = leases
+    def __init__(
+        self, leases: LeaseBook, on_delayed: Callable[[], None] = lambda: None
+    ) -> None:
+        self.leases, self._on_delayed = leases, on_delayed
         self.finished = 0
         """Runs settled since the process began."""
         self._incoming: queue.SimpleQueue[Settled | None] = queue.SimpleQueue()
@@ -95,6 +97,8 @@ class Settler:
                 landed = bool(picking.retrying(lambda: jobs.shed([run])))
             case _:
                 landed = False
+        if landed and isinstance(outcome, Retried | Parked):
+            self._on_delayed()
         return outcome if landed else self._not_ours(held)
 
     def _not_ours(self, held: Held) -> Outcome:
