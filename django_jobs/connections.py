@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import select
+from collections.abc import Callable
 from typing import Any
 
 from django.db import connections
@@ -58,7 +59,32 @@ def own_connection(alias: str) -> None:
     settings["CONN_HEALTH_CHECKS"] = False
     options = settings.setdefault("OPTIONS", {})
     options.pop("pool", None)
-    connections[alias] = type(connections[alias])(settings, alias)
+    keeps_sessions = not settings.get("DISABLE_SERVER_SIDE_CURSORS")
+    if keeps_sessions:  # Django's word for "no pooler hands the session to others between uses".
+        options.update(server_side_binding=True, prepare_threshold=PREPARED_FROM)
+    wrapper: Any = type(connections[alias])(settings, alias)
+    if keeps_sessions:
+        wrapper.init_connection_state = _with_generic_plans(wrapper)
+    connections[alias] = wrapper
+
+
+PREPARED_FROM = 2
+"""Executions after which a loop's statement is prepared: they are few, and repeat for ever."""
+
+
+def _with_generic_plans(wrapper: Any) -> Callable[[], None]:
+    """Plan each statement once, for arrays and limits of any length.
+
+    A plan made for 500 given ids joins them with the whole table as soon as its statistics are
+    old, and planning anew costs more than most of our statements take.
+    """
+    initialize: Callable[[], None] = wrapper.init_connection_state
+
+    def initialize_and_set() -> None:
+        initialize()
+        wrapper.connection.execute("SET plan_cache_mode = force_generic_plan")
+
+    return initialize_and_set
 
 
 def close_all() -> None:

@@ -8,7 +8,6 @@
 
 import json
 import os
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -65,9 +64,8 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "django_jobs",
+    "testproject.search",
 ]
-if find_spec("testproject.search"):
-    INSTALLED_APPS.append("testproject.search")
 
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",

@@ -1,10 +1,11 @@
-"""The admin, where the jobs are seen."""
+"""The search, and the admin where its jobs are seen."""
 
 from django.contrib import admin
 from django.urls import path
-from django.views.generic import RedirectView
+
+from testproject.search.views import index
 
 urlpatterns = [
     path("admin/", admin.site.urls),
-    path("", RedirectView.as_view(url="/admin/")),
+    path("", index, name="search"),
 ]

@@ -68,6 +68,8 @@ class Process:
         lease = settings.lease if postgres else max(settings.lease, SQLITE_LEASE)
         self.leases = LeaseBook(lease)
         self.settler = Settler(self.leases, on_delayed=lambda: self.control.wake())
+        # SQLite has one writer at a time: fewer, larger settles leave the bodies more room.
+        self._settle_pause = 0.0 if postgres else 0.05
         self.worker = Worker(
             self.leases,
             self.settler,
@@ -196,7 +198,7 @@ class Process:
     def _settle(self) -> float:
         if self.settler.tick():
             self.claimer.wake()
-        return 0.0
+        return self._settle_pause
 
     def _watch(self, beat: float) -> float:
         everything, self._beat_all = self._beat_all, False

@@ -69,8 +69,9 @@ class Floors:
             self._floors.pop(name, None)
         elif asked == NO_FLOOR:
             self._floors[name] = (time.monotonic(), first)
-        else:
-            self._floors[name] = (self._floors[name][0], first)
+        elif name in self._floors:  # Else it was forgotten while the claim was under way.
+            since, _ = self._floors[name]
+            self._floors[name] = (since, first)
 
     def forget(self) -> None:
         """Something was put back, maybe below a floor."""
@@ -137,10 +138,11 @@ class Worker:
                 suspects=self.suspects,
             )
         )
-        first = (runs[0].priority, runs[0].run_at) if runs else None
-        self.floors.note(queue_name, floor, first)
+        # First of all: what is not in the book is nobody's until its lease runs out.
         for held in self.leases.add(runs, asked):
             self._dispatch(held)
+        first = (runs[0].priority, runs[0].run_at) if runs else None
+        self.floors.note(queue_name, floor, first)
         return len(runs)
 
     def _dispatch(self, held: Held) -> None:

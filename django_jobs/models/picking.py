@@ -76,9 +76,10 @@ def _plain(value: Any) -> Any:
 
 
 def constant(text: str) -> Func:
-    """``text`` written into the statement, where a parameter would hide it from the planner.
+    """``text`` written into the statement.
 
-    SQLite takes a partial index only if the statement's own text implies the index's condition.
+    SQLite takes a partial index whose condition is a list only for a statement that repeats the
+    list; with parameters in their place it reads the whole table.
     """
     assert text.isidentifier(), text
     return Func(template=f"'{text}'", output_field=CharField())

@@ -53,7 +53,7 @@ class RescueMoves(Moves):
         expired = Q(worker=worker) if worker else Q(lease_expires_at__lt=Now())
         with picking.own_transaction(self.db):
             lost = list(
-                self.filter(expired, state=picking.constant(State.RUNNING))
+                self.filter(expired, state=State.RUNNING)
                 .order_by("lease_expires_at")
                 .select_for_update(skip_locked=True)
                 .only("id", "name", "attempt", "crashes", "worker", "lease")[:limit]
@@ -149,10 +149,9 @@ class RescueMoves(Moves):
     def prune(self, state: State, *, age: float, limit: int) -> int:
         """Delete up to ``limit`` jobs that ended in ``state`` more than ``age`` seconds ago."""
         assert state in states.FINISHED
-        history = [picking.constant(known) for known in states.FINISHED]  # As its index says.
-        old = self.filter(
-            state=state, state__in=history, finished_at__lt=Now() - timedelta(seconds=age)
-        )
+        # The condition of the index on history, in its own words.
+        history = self.filter(state__in=[picking.constant(known) for known in states.FINISHED])
+        old = history.filter(state=state, finished_at__lt=Now() - timedelta(seconds=age))
         with picking.own_transaction(self.db):
             ids: Sequence[UUID] = list(
                 old.order_by("finished_at")

@@ -21,16 +21,18 @@ class CallersTransaction:
     alias: str
     block: Any
     batch: UUID = field(default_factory=new_token)
-    hooked: set[tuple[str, ...]] = field(default_factory=set)
+    hooks: Any = None
     over: bool = False
 
     def wake_after_commit(self) -> None:
         """Have the relays woken when the transaction commits, once."""
-        # A hook that is set inside a savepoint is dropped with it; hence one for each.
-        savepoints = tuple(connections[self.alias].savepoint_ids)
-        if savepoints not in self.hooked:
-            self.hooked.add(savepoints)
+        connection = connections[self.alias]
+        if not connection.in_atomic_block:
+            return  # Autocommit is off and Django has no hooks then; relays find it by polling.
+        # A rollback, of a savepoint too, drops hooks and leaves a new list of them.
+        if self.hooks is not connection.run_on_commit:
             transaction.on_commit(self._committed, using=self.alias, robust=True)
+            self.hooks = connection.run_on_commit
 
     def _committed(self) -> None:
         if not self.over:

@@ -138,9 +138,7 @@ def _columns(request: Request) -> dict[str, Any]:
 def _stage(alias: str, requests: Sequence[Request]) -> list[Enqueued]:
     caller = callers_transaction(alias)
     entries = _entries(requests, caller.batch)
-    strict = [entry for entry in entries if entry["on_conflict"] == "error"]
-    if strict:
-        _refuse_known_duplicates(alias, strict)
+    _refuse_known_duplicates(alias, entries)
     standing = publishing.stage(alias, entries, look=alias == conf.current().database)
     caller.wake_after_commit()
     return [
@@ -153,11 +151,17 @@ def _stage(alias: str, requests: Sequence[Request]) -> list[Enqueued]:
 
 def _refuse_known_duplicates(alias: str, entries: Sequence[Entry]) -> None:
     """Raise ``DuplicateJob`` when it can be known now; later it becomes the entry's outcome."""
-    found = publishing.holders(conf.current().database, entries)
-    found |= publishing.staged_holders(alias, entries)
+    strict = [entry for entry in entries if entry["on_conflict"] == "error"]
+    if not strict:
+        return
+    found = publishing.holders(conf.current().database, strict)
+    found |= publishing.staged_holders(alias, strict)
+    first: dict[tuple[str, str, str], UUID] = {}
     for entry in entries:
-        if entry["id"] in found:
-            raise DuplicateJob(entry["name"], entry["idempotency_key"], found[entry["id"]])
+        key = entry["name"], entry["tenant"], entry["idempotency_key"]
+        holder = found.get(entry["id"]) or first.setdefault(key, entry["id"])
+        if entry["on_conflict"] == "error" and holder != entry["id"]:
+            raise DuplicateJob(entry["name"], entry["idempotency_key"], holder)
 
 
 def _publish(alias: str, requests: Sequence[Request]) -> list[Enqueued]:

@@ -10,7 +10,7 @@ from uuid import UUID
 from django_jobs import conf
 from django_jobs.errors import JobNotFound, NotCancellable, NotYourJob
 from django_jobs.models import Job, Outbox, picking, publishing
-from django_jobs.models.outbox import CANCELLED, DEDUPED, QUARANTINED, REFUSED
+from django_jobs.models.outbox import CANCELLED, DEDUPED, PUBLISHED, QUARANTINED, REFUSED
 from django_jobs.models.waking import Hint, notify
 from django_jobs.operations.enqueueing import outbox_aliases
 from django_jobs.states import State
@@ -50,8 +50,8 @@ def get(job_id: UUID, *, tenant: str | None = None) -> Standing:
     """
     job = _job(job_id)
     entry = None if job is not None else _entry(job_id)
-    if entry is not None and entry.outcome == DEDUPED and entry.job_id is not None:
-        job = _job(entry.job_id)
+    if entry is not None and entry.outcome in (PUBLISHED, DEDUPED) and entry.job_id is not None:
+        job = _job(entry.job_id)  # Published between the two looks, or another caller's.
     owner = job or entry
     if owner is None or (tenant is not None and owner.tenant != tenant):
         raise _not_found(job_id, tenant)
@@ -124,7 +124,9 @@ def cancel(
             return _cancel_job(job_id, entry, tenant, by, reason, follow)
         rows = publishing.outbox(entry._state.db or conf.current().database)
         if rows.cancel(job_id, tenant=tenant, reason=reason):
-            return STAGED
+            # A relay may have died after its jobs and before its marks (two databases).
+            published = rows.db != conf.current().database and _job(job_id) is not None
+            return _cancel_job(job_id, None, tenant, by, reason, follow) if published else STAGED
         if tenant is not None and entry.tenant != tenant:
             raise _not_found(job_id, tenant)
     return _cancel_job(job_id, None, tenant, by, reason, follow)
@@ -157,9 +159,16 @@ def retry(job_id: UUID, *, tenant: str | None = None, force: bool = False) -> No
     """Run a dead or failed job again, with a full new set of attempts and its history kept.
 
     ``force`` takes cancelled and done jobs too. A quarantined entry is given back to the relay.
-    Raises ``JobNotFound`` and ``NotRetryable``.
+    Raises ``JobNotFound``, ``NotRetryable``, and ``NotYourJob`` for a deduplicated id.
     """
     entry = _entry(job_id)
+    if entry is not None and entry.job_id not in (None, job_id):
+        if tenant is not None and entry.tenant != tenant:
+            raise _not_found(job_id, tenant)
+        raise NotYourJob(
+            f"{job_id} was deduplicated onto job {entry.job_id}, which another caller enqueued "
+            "too. Retry that id."
+        )
     if entry is not None and entry.outcome == QUARANTINED:
         if tenant is not None and entry.tenant != tenant:
             raise _not_found(job_id, tenant)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import uuid
 from collections.abc import Sequence
@@ -162,7 +163,5 @@ def settle_down(raw: Raw, *, quick: bool = False) -> None:
     raw.execute(f"VACUUM (ANALYZE) {OUTBOX}")
     if quick:
         return
-    try:
+    with contextlib.suppress(psycopg.errors.InsufficientPrivilege):
         raw.execute("CHECKPOINT")
-    except psycopg.errors.InsufficientPrivilege:
-        pass

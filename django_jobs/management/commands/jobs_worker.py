@@ -48,7 +48,7 @@ class Command(BaseCommand):
         add = parser.add_argument
         add("--queues", type=names, default=("default",), help="Comma-separated. default: default")
         add("--processes", type=count, default=1, help="Worker processes (default 1)")
-        add("--threads", type=count, default=4, help="Bodies at a time in each (default 4)")
+        add("--threads", type=count, help="Bodies at a time in each (default 4; 1 on SQLite)")
         add("--async-slots", type=count, default=20, help="Async bodies at a time in each")
         add("--loops", type=names, default=LOOPS, help=f"Some of {','.join(LOOPS)}")
         add("--drain", action="store_true", help="End with 0 when nothing is left to do")
@@ -71,6 +71,8 @@ class Command(BaseCommand):
                 f"--processes must be 1 on SQLite (database {alias!r}): one process at a time can "
                 "write. Use --threads, or PostgreSQL."
             )
+        if options["threads"] is None:  # SQLite has one writer: threads would wait for each other.
+            options["threads"] = 4 if picking.is_postgres(alias) else 1
         size = sessions.pool_size(alias)
         if size is not None and size < options["threads"]:
             raise CommandError(

@@ -1,0 +1,50 @@
+"""Indexing is a job: enqueued where the document is stored, in the same transaction."""
+
+import ast
+import re
+from collections import Counter
+
+from django.db import transaction
+from django.utils import timezone
+
+from django_jobs import Retry, job
+from testproject.search.models import Document, Posting
+
+WORD = re.compile(r"[A-Za-z][a-z]+|[A-Z]{2,}")
+# Trying again does not make these files readable, so they end dead at once, with the reason.
+UNREADABLE = (UnicodeDecodeError, SyntaxError, ValueError)
+
+
+@job(idempotency_key="index:{document_id}", retry=Retry(terminal_on=UNREADABLE))
+def index_document(document_id: int) -> int:
+    """Replace the postings of a document; the number of different words in it."""
+    document = Document.objects.get(pk=document_id)
+    words = words_of(bytes(document.content))
+    with transaction.atomic():
+        Posting.objects.filter(document=document).delete()
+        Posting.objects.bulk_create(
+            Posting(word=word, document=document, count=count) for word, count in words.items()
+        )
+        document.length = words.total()
+        document.indexed_at = timezone.now()
+        document.save(update_fields=["length", "indexed_at"])
+    return len(words)
+
+
+def words_of(source: bytes) -> Counter[str]:
+    """The words of a file's names and docstrings. Raises what makes a file unreadable."""
+    tree = ast.parse(source.decode())
+    words: Counter[str] = Counter()
+    for node in ast.walk(tree):
+        for text in texts_of(node):
+            words.update(word.lower()[:60] for word in WORD.findall(text))
+    return words
+
+
+def texts_of(node: ast.AST) -> list[str]:
+    """What is worth searching for in one node of a syntax tree: its name and its docstring."""
+    if isinstance(node, ast.Module):
+        return [ast.get_docstring(node, clean=False) or ""]
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return [node.name, ast.get_docstring(node, clean=False) or ""]
+    return []
