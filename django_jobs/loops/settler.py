@@ -23,9 +23,7 @@ Settled = tuple[Held, Outcome]
 class Settler:
     """Takes outcomes from any thread, stores them from one."""
 
-    def __init__(
-        self, leases: LeaseBook, on_delayed: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, leases: LeaseBook, on_delayed: Callable[[], None] = lambda: None) -> None:
         self.leases, self._on_delayed = leases, on_delayed
         self.finished = 0
         """Runs settled since the process began."""

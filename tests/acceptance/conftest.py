@@ -19,9 +19,7 @@ PRIVATE = "private"
 
 
 @pytest.fixture(scope="package")
-def restartable(
-    django_db_setup: None, django_db_blocker: Any
-) -> Iterator[servers.PostgresServer]:
+def restartable(django_db_setup: None, django_db_blocker: Any) -> Iterator[servers.PostgresServer]:
     """One private server for all tests here: whoever stops it starts it again.
 
     Its alias exists before a test begins, so that it is among those that a test may use and that
