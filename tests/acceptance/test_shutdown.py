@@ -59,7 +59,7 @@ def test_running_jobs_end_within_the_grace_and_waiting_ones_stay(
     jobs_alias: str, worker: Any
 ) -> None:
     jobs = enqueue_many(deaf.call(2.0, str(n)) for n in range(4))
-    running = worker(SHUTDOWN_GRACE=10, LEASE=1)
+    running = worker("--threads", "4", SHUTDOWN_GRACE=10, LEASE=1)
     until(lambda: len(ledger.runs()) == 4)
     waiting = enqueue(noop)
     told = time.monotonic()
