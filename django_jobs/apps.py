@@ -15,8 +15,8 @@ class DjangoJobsConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Bind ``enqueue`` to the definitions, connect the logs, import every app's jobs."""
-        for module in ("operations", "logs"):
+        """Bind ``enqueue`` to the definitions, connect logs and checks, import every app's jobs."""
+        for module in ("operations", "logs", "checks"):
             import_module(f"django_jobs.{module}")
         from django_jobs.definitions import autodiscover
 

@@ -48,6 +48,8 @@ class Settings:
     """How long a job that this release does not know is parked."""
     shutdown_grace: float = 25.0
     """How long running jobs may go on after SIGTERM before they are handed back."""
+    janitor_interval: float = 60.0
+    """How often each process deletes history past its retention."""
     release: str = ""
     """Name of the running release, stored with each job that it enqueues."""
     max_payload: int = 1_048_576
@@ -85,6 +87,7 @@ _POSITIVE = (
     "poll_interval",
     "idle_poll",
     "unknown_delay",
+    "janitor_interval",
     "shutdown_grace",
     "outbox_retention",
 )

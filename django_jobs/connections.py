@@ -36,6 +36,17 @@ def prepare_sqlite() -> None:
                 options.setdefault(name, value)
 
 
+def pool_size(alias: str) -> int | None:
+    """How many connections Django's pool gives out at most; ``None`` without a pool or a bound."""
+    pool = connections.settings[alias].get("OPTIONS", {}).get("pool")
+    if not pool:
+        return None
+    # psycopg's own defaults: four connections, and as many at most.
+    options = {} if pool is True else pool
+    size: int | None = options.get("max_size", options.get("min_size", 4))
+    return size
+
+
 def own_connection(alias: str) -> None:
     """Give this thread a connection of its own for ``alias``, outside Django's pool.
 
@@ -124,6 +135,8 @@ def _fault(connection: BaseDatabaseWrapper) -> str | None:
     """What is wrong with a connection: a text to warn with, ``""`` for nothing to say, or none."""
     if connection.in_atomic_block or not connection.get_autocommit():
         return "a transaction open"
+    if connection.vendor == "postgresql" and connection.connection.closed:
+        return ""
     if _in_raw_transaction(connection):
         return "a transaction open that it began by hand"
     if connection.errors_occurred and not connection.is_usable():
@@ -138,7 +151,7 @@ def _fault(connection: BaseDatabaseWrapper) -> str | None:
 def _in_raw_transaction(connection: BaseDatabaseWrapper) -> bool:
     raw = connection.connection
     if connection.vendor == "postgresql":
-        return bool(raw.closed or raw.info.transaction_status != 0)
+        return bool(raw.info.transaction_status != 0)
     return bool(raw.in_transaction)
 
 

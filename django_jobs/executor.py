@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from asgiref.sync import ThreadSensitiveContext, sync_to_async
-from django.db import connections
+from django.db import OperationalError, connections
 
 from django_jobs import conf, definitions
 from django_jobs import connections as sessions
@@ -42,8 +42,8 @@ def execute(held: Held) -> Outcome:
         return run_body(held)
     finally:
         held.interrupt = None
-        if held.timed_out:  # A cancel that is still on its way must not hit the next body.
-            sessions.close_all()
+        if held.timed_out or _told_to_stop(held):
+            sessions.close_all()  # A cancel that is still on its way must not hit the next body.
         else:
             sessions.tidy_after_body(held.run.name)
 
@@ -91,6 +91,8 @@ async def arun_body(held: Held) -> Outcome:
             loop.call_soon_threadsafe(body.cancel)
 
         held.interrupt = cancel
+        if _told_to_stop(held):
+            cancel()
         return _result(held, definition, await body)
     except BaseException as error:
         return _failed(held, definition, error)
@@ -150,7 +152,8 @@ def _failed(held: Held, definition: Definition, error: BaseException) -> Outcome
         late.__cause__ = error
         error = late
     elif isinstance(error, Interrupted) or (
-        isinstance(error, asyncio.CancelledError) and _told_to_stop(held)
+        # So does the statement or task that was cancelled to make it stop.
+        isinstance(error, asyncio.CancelledError | OperationalError) and _told_to_stop(held)
     ):
         return Lost() if held.lost else Shed("stopped")
     decision = decide(definition.retry, error, run.attempt, run.max_attempts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import traceback
+from typing import Any
 
 from django_jobs.outcomes import Failure
 
@@ -30,6 +31,7 @@ _ASSIGNMENT = re.compile(
     r"""|(?:Bearer|Basic|Token|Digest)\s+[^\s"',;]+|[^\s,;&)}\]]+)""",
     re.IGNORECASE,
 )
+_SECRET_NAME = re.compile(_SECRETS, re.IGNORECASE)
 _COOKIE_HEADER = re.compile(r"""(cookie:[ \t]{0,8})[^\s"'][^\n"']*""", re.IGNORECASE)
 _SCHEME = re.compile(r"\b((?:Bearer|Basic)\s+)[A-Za-z0-9._~+/=-]{8,}", re.IGNORECASE)
 _URL = re.compile(r"(://[^\s:/@]{0,200}:)[^\s/@]{1,200}(@)")
@@ -59,6 +61,21 @@ def redact(text: str) -> str:
     if "bearer" in lower or "basic" in lower:
         text = _SCHEME.sub(rf"\1{MASK}", text)
     return _URL.sub(rf"\1{MASK}\2", text) if "://" in text else text
+
+
+def masked(value: Any) -> Any:
+    """A decoded JSON value to show: what secret-looking keys hold is masked, at any depth.
+
+    Texts are redacted as well. Raises ``RecursionError`` for a value of absurd depth.
+    """
+    if isinstance(value, dict):
+        return {
+            key: MASK if _SECRET_NAME.search(key) and item is not None else masked(item)
+            for key, item in value.items()
+        }
+    if isinstance(value, list):
+        return [masked(item) for item in value]
+    return redact(value) if isinstance(value, str) else value
 
 
 def _class_path(kind: type[BaseException]) -> str:

@@ -20,11 +20,15 @@ UNSTARTED_LIMIT = 1.0
 
 @dataclass(slots=True)
 class Held:
-    """A run of ours. ``stop`` is set when its body must end, ``lost`` when the row is not ours."""
+    """A run of ours.
+
+    ``expired``: by this process's own clock another worker may have it. ``lost``: the row says so.
+    """
 
     run: Run
     renewed_at: float = field(default_factory=time.monotonic)
     started: bool = False
+    expired: bool = False
     lost: bool = False
     handed_back: bool = False
     timed_out: bool = False
@@ -37,8 +41,9 @@ class Held:
         """Tell the body to end."""
         if self.current is not None:
             self.current.cancelled.set()
-        if self.interrupt is not None:
-            self.interrupt()
+        interrupt = self.interrupt  # The body's thread may take it away between two looks.
+        if interrupt is not None:
+            interrupt()
 
 
 class LeaseBook:
@@ -47,22 +52,32 @@ class LeaseBook:
     def __init__(self, lease: float) -> None:
         self.lease = lease
         self._held: dict[UUID, Held] = {}
+        self._closed = False
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._held)
 
-    def add(self, runs: Sequence[Run]) -> list[Held]:
-        """Take note of what was just claimed."""
-        added = [Held(run, renewed_at=run.claimed_at) for run in runs]
+    def close(self) -> None:
+        """Let no further body start."""
+        with self._lock:
+            self._closed = True
+
+    def add(self, runs: Sequence[Run], asked: float | None = None) -> list[Held]:
+        """Take note of what was claimed, by a statement sent at ``asked`` (monotonic)."""
+        added = [Held(run, renewed_at=run.claimed_at if asked is None else asked) for run in runs]
         with self._lock:
             self._held.update((held.run.id, held) for held in added)
         return added
 
     def start(self, held: Held) -> bool:
-        """Whether the body may start: not when the run was handed back or lost meanwhile."""
+        """Whether the body may start: not when the run was handed back or lost meanwhile.
+
+        Nor when the process stood still for a lease length and does not know of its loss yet.
+        """
         with self._lock:
-            if held.handed_back or held.lost:
+            late = time.monotonic() - held.renewed_at > self.lease
+            if self._closed or held.handed_back or held.lost or late:
                 return False
             held.started = True
             return True
@@ -76,7 +91,7 @@ class LeaseBook:
     def unstarted(self) -> int:
         """How many runs wait for a thread."""
         with self._lock:
-            return sum(not held.started for held in self._held.values())
+            return sum(not (held.started or held.handed_back) for held in self._held.values())
 
     def running(self) -> list[Held]:
         """The runs whose bodies have started and not ended."""
@@ -84,17 +99,16 @@ class LeaseBook:
             return [held for held in self._held.values() if held.started and not held.ended]
 
     def take_unstarted(self, older_than: float = 0.0) -> list[Held]:
-        """Take back what no thread has started within ``older_than`` seconds of its claim."""
+        """What no thread has started within ``older_than`` seconds of its claim, nor ever will."""
         oldest = time.monotonic() - older_than
         with self._lock:
             taken = [
                 held
                 for held in self._held.values()
-                if not held.started and held.run.claimed_at <= oldest
+                if not (held.started or held.handed_back) and held.run.claimed_at <= oldest
             ]
             for held in taken:
                 held.handed_back = True
-                del self._held[held.run.id]
         return taken
 
     def beat(self, *, everything: bool = False) -> None:
@@ -106,8 +120,23 @@ class LeaseBook:
                 for held in self._held.values()
                 if not held.lost and (everything or now - held.renewed_at > self.lease / 3)
             ]
+            stopping = [held for held in self._held.values() if held.lost and not held.ended]
         for start in range(0, len(due), 1000):
             self._renew(due[start : start + 1000])
+        for held in stopping:
+            if now - held.renewed_at > self.lease / 3:
+                Job.objects.all().keep_stopping(held.run, self.lease)
+                held.renewed_at = now
+
+    def look(self) -> None:
+        """Notice losses without renewing: a read, where no wake-up tells of a cancel."""
+        running = [held for held in self.running() if not held.lost]
+        if not running:
+            return
+        ours = Job.objects.all().still_held([held.run for held in running])
+        for held in running:
+            if held.run.id not in ours:
+                self._lose(held)
 
     def _renew(self, due: Sequence[Held]) -> None:
         asked = time.monotonic()
@@ -119,13 +148,20 @@ class LeaseBook:
                 self._lose(held)
 
     def watch(self) -> None:
-        """Judge by this process's own clock: leases that ran out, deadlines that passed."""
+        """Judge by this process's own clock: leases that ran out, deadlines that passed.
+
+        A run whose lease ran out is told to stop, but stays ours until the row says otherwise:
+        after an outage of the database nobody else has it, and its outcome still counts.
+        """
         now = time.monotonic()
         with self._lock:
             held_now = list(self._held.values())
         for held in held_now:
-            if not held.lost and now - held.renewed_at > self.lease:
-                self._lose(held)
+            if not (held.lost or held.expired) and now - held.renewed_at > self.lease:
+                held.expired = True
+                if held.started and not held.ended:
+                    logger.warning("lease ran out: job %s %s", held.run.name, held.run.id)
+                    held.stop()
             deadline = held.current.deadline if held.current is not None else None
             if deadline is None or held.ended or now < deadline:
                 continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import pairwise
 
 from tests.app.models import Ledger
 
@@ -34,7 +35,7 @@ def overlapping(killed: dict[int, datetime], alias: str = "default") -> list[str
     """Jobs of which two runs were going on at one time. ``killed``: when which process died."""
     found = []
     for job, ran in runs(alias).items():
-        for earlier, later in zip(ran, ran[1:], strict=False):
+        for earlier, later in pairwise(ran):
             ended = earlier.end or killed.get(earlier.pid)
             if ended is None or later.start < ended:
                 found.append(job)

@@ -5,6 +5,7 @@ database's own name, so a worker that a test starts finds the same databases wit
 that it runs under test. tests/conftest.py sets the environment before Django is loaded.
 """
 
+import json
 import os
 from typing import Any
 
@@ -31,6 +32,8 @@ DATABASES = {
         "TEST": {"NAME": os.environ["TEST_SQLITE_PATH"]},
     },
 }
+# What a test lays over the default database of the processes that it starts.
+DATABASES["default"].update(json.loads(os.environ.get("TEST_DATABASE") or "{}"))
 CACHES = {
     "default": {
         "BACKEND": "django_redis.cache.RedisCache",

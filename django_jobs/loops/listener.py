@@ -58,9 +58,11 @@ class Listener(threading.Thread):
                 with self._connect() as connection:
                     delay = 0.2
                     self._listen(connection)
-            except (psycopg.Error, OSError) as error:
+            except Exception as error:
                 logger.debug("listener: %s", error)
-            self.working = False
+            if self.working:
+                self.working = False
+                self._look()  # From now on by polling.
             self._stopping.wait(delay)
             delay = min(delay * 2, 10.0)
 
@@ -69,10 +71,14 @@ class Listener(threading.Thread):
         parameters = wrapper.get_connection_params()
         for name in ("cursor_factory", "context", "prepare_threshold"):
             parameters.pop(name, None)
+        parameters.setdefault("application_name", "django_jobs listener")
         return psycopg.connect(**parameters, autocommit=True)
 
-    def _listen(self, connection: psycopg.Connection[Any]) -> None:
+    def _listen_on(self, connection: psycopg.Connection[Any]) -> None:
         connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(CHANNEL)))
+
+    def _listen(self, connection: psycopg.Connection[Any]) -> None:
+        self._listen_on(connection)
         connection.execute("SELECT pg_notify(%s, %s)", (CHANNEL, SELF_TEST))
         if not self._echo(connection):
             if not self._told:
@@ -86,6 +92,7 @@ class Listener(threading.Thread):
             self._stopping.wait(60)
             return
         self.working = True
+        self._look()  # Hints given while nobody listened are lost.
         heard = time.monotonic()
         while not self._stopping.is_set():
             for message in connection.notifies(timeout=1.0):
@@ -104,6 +111,10 @@ class Listener(threading.Thread):
                     return True
                 self._heard(message.payload)
         return False
+
+    def _look(self) -> None:
+        for hint in Hint:
+            self._on_hint(hint)
 
     def _heard(self, payload: str) -> None:
         if payload in Hint._value2member_map_:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from django_jobs import conf
 from django_jobs.connections import prepare_sqlite
 from django_jobs.ids import new_token
-from django_jobs.leases import LeaseBook
+from django_jobs.leases import UNSTARTED_LIMIT, LeaseBook
 from django_jobs.loops import janitor, relay
 from django_jobs.loops.listener import Listener
 from django_jobs.loops.runner import LoopThread
@@ -37,7 +37,9 @@ RECYCLE = 75
 ABANDONED = 70
 """Exit code: bodies were still running when the time was up; their rows were handed back."""
 
-JANITOR_INTERVAL = 60.0
+LOOK_INTERVAL = 0.5
+"""How often running jobs are looked at for a cancel where no wake-up tells of it."""
+
 SQLITE_LEASE = 120.0
 
 
@@ -65,7 +67,7 @@ class Process:
         postgres = picking.is_postgres(self.alias)
         lease = settings.lease if postgres else max(settings.lease, SQLITE_LEASE)
         self.leases = LeaseBook(lease)
-        self.settler = Settler(self.leases)
+        self.settler = Settler(self.leases, on_delayed=lambda: self.control.wake())
         # SQLite has one writer at a time: fewer, larger settles leave the bodies more room.
         self._settle_pause = 0.0 if postgres else 0.05
         self.worker = Worker(
@@ -76,6 +78,7 @@ class Process:
             threads=plan.threads,
             async_slots=plan.async_slots,
             suspects=plan.suspects,
+            on_death=self._on_death,
         )
         self.waker = Waker()
         self.listener = Listener(self._on_hint)
@@ -83,8 +86,8 @@ class Process:
         self.exit_code = 0
         self._staged = True
         self._quiet = 0
-        self._janitor_due = time.monotonic() + JANITOR_INTERVAL * random.random()
-        self._beat_all = False
+        self._janitor_due = time.monotonic() + settings.janitor_interval * random.random()
+        self._beat_all, self._look_due = False, 0.0
         beat = min(0.25, lease / 12)
         self.control = self._loop("control", self._control, on_outage=self.waker.outage)
         self.claimer = self._loop("claimer", self._claim)
@@ -150,7 +153,8 @@ class Process:
             self._report("suspects")
         if "janitor" in self.plan.loops and time.monotonic() > self._janitor_due:
             again = janitor.tick() > 0
-            self._janitor_due = time.monotonic() + (1.0 if again else JANITOR_INTERVAL)
+            pause = 1.0 if again else conf.current().janitor_interval
+            self._janitor_due = time.monotonic() + pause
         over = not seen.suspects if self.plan.suspects else self.plan.drain and seen.nothing_left
         if over and not len(self.leases):
             self.finish()
@@ -184,22 +188,26 @@ class Process:
             if not len(self.leases):
                 self.finish(RECYCLE)
             return True
-        if plan.max_rss is not None and resident_megabytes() > plan.max_rss:
+        # One that is above it from its start still does some work, or nobody would.
+        worked = self.settler.finished > 0
+        if worked and plan.max_rss is not None and resident_megabytes() > plan.max_rss:
             self.finish(RECYCLE)
             return True
         return False
 
     def _settle(self) -> float:
-        self.settler.tick()
-        self.claimer.wake()
+        if self.settler.tick():
+            self.claimer.wake()
         return self._settle_pause
 
     def _watch(self, beat: float) -> float:
         everything, self._beat_all = self._beat_all, False
         self.leases.watch()
-        if not self.ended.is_set():
-            self.worker.hand_back_unstarted()
+        self.worker.hand_back_unstarted(0.0 if self.ended.is_set() else UNSTARTED_LIMIT)
         self.leases.beat(everything=everything)
+        if not self.listener.working and time.monotonic() > self._look_due:
+            self._look_due = time.monotonic() + LOOK_INTERVAL
+            self.leases.look()
         return beat
 
     def shut_down(self, grace: float, impatient: Callable[[], bool] = lambda: False) -> int:
@@ -208,20 +216,20 @@ class Process:
         Never takes longer than ``grace`` and a few seconds, even when the database hangs.
         Returns the exit code. ``impatient`` is asked now and then whether to abort at once.
         """
+        began = time.monotonic()
         self.finish()
+        self.leases.close()
         self.claimer.stop()
         self.control.stop()
-        _within(2.0, lambda: self.worker.hand_back_unstarted(0.0))
-        self._await_bodies(grace, impatient)
+        self.lease_thread.wake()  # It hands back what has not started, a late claim too.
+        self._await_bodies(began + grace, impatient)
         for held in self.leases.running():
             held.stop()
-        self._await_bodies(1.0, lambda: False)
+        self._await_bodies(time.monotonic() + 1.0)
         left = self.leases.running()
         for held in left:
             self.settler.put(held, Shed("shutdown"))
-        deadline = time.monotonic() + 2.0
-        while not self.settler.idle() and time.monotonic() < deadline:
-            time.sleep(0.01)
+        self._await_settles(2.0)
         unstored = not self.settler.idle()
         self._unsubscribe()
         self.listener.stop()
@@ -239,10 +247,18 @@ class Process:
             return ABANDONED
         return self.exit_code
 
-    def _await_bodies(self, seconds: float, impatient: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + seconds
-        while len(self.leases) and time.monotonic() < deadline and not impatient():
+    def _await_bodies(self, deadline: float, impatient: Callable[[], bool] = lambda: False) -> None:
+        while time.monotonic() < deadline and not impatient():
+            if not (len(self.leases) if self.settling.is_alive() else self.leases.running()):
+                return
             time.sleep(0.02)
+
+    def _await_settles(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        if not self.settling.is_alive():
+            _within(seconds, self.settler.tick)
+        while not self.settler.idle() and time.monotonic() < deadline:
+            time.sleep(0.01)
 
 
 def _within(seconds: float, work: Callable[[], object]) -> None:

@@ -8,13 +8,15 @@ import threading
 import time
 from collections.abc import Callable
 
-from django.db import InterfaceError, OperationalError
+from django.db import InterfaceError, InternalError, OperationalError
 
 from django_jobs import connections as sessions
 
 logger = logging.getLogger("django_jobs.runner")
 
 LONGEST_BACKOFF = 30.0
+READ_ONLY = "25006"
+"""SQLSTATE of a write on a standby: after a failover the old primary answers like this."""
 
 
 class LoopThread(threading.Thread):
@@ -73,16 +75,23 @@ class LoopThread(threading.Thread):
             pause = self._tick()
         except (OperationalError, InterfaceError) as error:
             return self._outage(error)
+        except InternalError as error:
+            if getattr(error.__cause__, "sqlstate", None) == READ_ONLY:
+                return self._outage(error)
+            return self._defect()
         except Exception:
-            logger.exception("loop %s: this tick failed; it is tried again", self.name)
-            sessions.close_all()
-            return self._backoff()
+            return self._defect()
         if self._away_since is not None:
             away = time.monotonic() - self._away_since
             logger.warning("loop %s: the database is back after %.1f s", self.name, away)
             self._away_since = None
         self._failures = 0
         return pause
+
+    def _defect(self) -> float:
+        logger.exception("loop %s: this tick failed; it is tried again", self.name)
+        sessions.close_all()
+        return self._backoff()
 
     def _outage(self, error: Exception) -> float:
         if self._away_since is None:

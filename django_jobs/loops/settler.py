@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import queue
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from uuid import UUID
 
 from django_jobs.leases import Held, LeaseBook
@@ -23,8 +23,8 @@ Settled = tuple[Held, Outcome]
 class Settler:
     """Takes outcomes from any thread, stores them from one."""
 
-    def __init__(self, leases: LeaseBook) -> None:
-        self.leases = leases
+    def __init__(self, leases: LeaseBook, on_delayed: Callable[[], None] = lambda: None) -> None:
+        self.leases, self._on_delayed = leases, on_delayed
         self.finished = 0
         """Runs settled since the process began."""
         self._incoming: queue.SimpleQueue[Settled | None] = queue.SimpleQueue()
@@ -43,8 +43,8 @@ class Settler:
         """Whether everything that was handed over is stored."""
         return self._incoming.empty() and not self._unstored
 
-    def tick(self) -> None:
-        """Wait for outcomes and store what is there; what cannot be stored stays for the next tick.
+    def tick(self) -> int:
+        """Wait for outcomes and store what is there; how many. The rest stays for the next tick.
 
         What arrives while one group is on its way is the next group: the busier, the larger.
         """
@@ -56,6 +56,7 @@ class Settler:
         for held, outcome in pairs:
             if not isinstance(outcome, Succeeded):
                 self._report(held, self._store(held, outcome))
+        return len(pairs)
 
     def _gather(self) -> None:
         block = not self._unstored
@@ -94,6 +95,8 @@ class Settler:
                 landed = bool(picking.retrying(lambda: jobs.shed([run])))
             case _:
                 landed = False
+        if landed and isinstance(outcome, Retried | Parked):
+            self._on_delayed()
         return outcome if landed else self._not_ours(held)
 
     def _not_ours(self, held: Held) -> Outcome:
@@ -105,6 +108,8 @@ class Settler:
     def _report(self, held: Held, outcome: Outcome) -> None:
         del self._unstored[held.run.id]
         self.leases.remove(held)
+        if held.handed_back:
+            return
         self.finished += 1
         seconds = time.monotonic() - held.run.claimed_at
         job_ended.send_robust(sender=held.run.name, run=held.run, outcome=outcome, seconds=seconds)

@@ -162,7 +162,7 @@ class Supervisor:
         return max(self._code(child) for child in self._children) if self._children else 0
 
     def _code(self, child: Child) -> int:
-        code = child.process.returncode
+        code: int = child.process.returncode
         if code == RECYCLE or (code == -signal.SIGTERM and not child.worker):
             return 0  # The second: it was told to stop before it had begun.
         return abs(code)

@@ -71,8 +71,8 @@ class Waker:
             self._seen_since = now
         moved = wake()
         while self._lost_workers:
-            moved += len(lapse(self._lost_workers[-1]))
-            self._lost_workers.pop()
+            moved += len(lapse(self._lost_workers[0]))
+            self._lost_workers.pop(0)
         if now - self._seen_since >= conf.current().lease:
             moved += len(lapse())
         return moved

@@ -8,7 +8,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from django_jobs import connections as sessions
@@ -91,8 +91,9 @@ class Worker:
         threads: int,
         async_slots: int,
         suspects: bool = False,
+        on_death: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self.leases, self.settler = leases, settler
+        self.leases, self.settler, self._on_death = leases, settler, on_death
         self.name, self.queues, self.threads = name, tuple(queues), threads
         self.suspects = suspects
         self.floors = Floors()
@@ -126,7 +127,7 @@ class Worker:
         return self._prefetch.room(self.settler.finished, self.leases.unstarted())
 
     def _claim(self, queue_name: str, room: int) -> int:
-        floor = self.floors.get(queue_name)
+        floor, asked = self.floors.get(queue_name), time.monotonic()
         runs = picking.retrying(
             lambda: Job.objects.all().claim(
                 queue_name,
@@ -138,7 +139,7 @@ class Worker:
             )
         )
         # First of all: what is not in the book is nobody's until its lease runs out.
-        for held in self.leases.add(runs):
+        for held in self.leases.add(runs, asked):
             self._dispatch(held)
         first = (runs[0].priority, runs[0].run_at) if runs else None
         self.floors.note(queue_name, floor, first)
@@ -152,25 +153,39 @@ class Worker:
             self._runs.put(held)
 
     def _work(self) -> None:
-        while (held := self._runs.get()) is not None:
-            if not self.leases.start(held):
-                continue
+        try:
+            while (held := self._runs.get()) is not None:
+                if self.leases.start(held):
+                    self._run(held)
+        except BaseException as error:
+            name = threading.current_thread().name
+            logger.critical("thread %s died", name, exc_info=error)
+            self._on_death(name)
+        finally:
+            sessions.close_all()
+
+    def _run(self, held: Held) -> None:
+        with self._busy_lock:
+            self._busy += 1
+        try:
+            outcome = execute(held)
+        except BaseException:
+            self.settle(held, Shed("its thread died"))
+            raise
+        finally:
+            held.ended = True
             with self._busy_lock:
-                self._busy += 1
-            try:
-                outcome = execute(held)
-            finally:
-                with self._busy_lock:
-                    self._busy -= 1
-            self.settle(held, outcome)
-        sessions.close_all()
+                self._busy -= 1
+        self.settle(held, outcome)
 
     def hand_back_unstarted(self, older_than: float = UNSTARTED_LIMIT) -> int:
-        """Give back what no thread has started; how many runs."""
+        """Give back what no thread has started; how many runs.
+
+        Their leases are kept until that is stored, which takes as long as the database is away.
+        """
         waiting = self.leases.take_unstarted(older_than)
-        if waiting:
-            picking.retrying(lambda: Job.objects.all().shed([held.run for held in waiting]))
-            self.floors.forget()
+        for held in waiting:
+            self.settle(held, Shed("not started"))
         return len(waiting)
 
     def settle(self, held: Held, outcome: Outcome) -> None:

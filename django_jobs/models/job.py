@@ -92,6 +92,10 @@ class Job(models.Model):
     objects: ClassVar[JobManager] = JobManager()
 
     class Meta:
+        permissions = (
+            ("cancel_job", "Can cancel jobs"),
+            ("retry_job", "Can run finished jobs again"),
+        )
         constraints = (
             models.CheckConstraint(
                 name="django_jobs_job_state", condition=Q(state__in=[s.value for s in State])

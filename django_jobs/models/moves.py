@@ -158,6 +158,10 @@ class RunMoves(Moves):
             )
         return handed
 
+    def still_held(self, runs: Sequence[Run]) -> set[UUID]:
+        """The ids of ``runs`` whose rows still carry our token: a plain read."""
+        return self._landed(runs, State.RUNNING)
+
     def renew(self, runs: Sequence[Run], lease: float) -> tuple[set[UUID], set[UUID]]:
         """Extend leases for ``lease`` seconds; the ids renewed, and those lost for certain.
 
@@ -168,5 +172,5 @@ class RunMoves(Moves):
         rows = picking.run(self.db, "renew", {**parameters, "lease": lease}, called=source)
         renewed = {picking.to_uuid(row[0]) for row in rows}
         missing = [run for run in runs if run.id not in renewed]
-        lost = {run.id for run in missing} - self._landed(missing, State.RUNNING)
+        lost = {run.id for run in missing} - self.still_held(missing) if missing else set()
         return renewed, lost

@@ -174,6 +174,27 @@ def _begins_read_committed(alias: str) -> bool:
     return bool(options.get("isolation_level") == READ_COMMITTED)
 
 
+@contextmanager
+def impatient_transaction(alias: str, seconds: float) -> Iterator[None]:
+    """``own_transaction`` in which no lock is waited for longer than ``seconds``.
+
+    On SQLite, where there is one lock for all, the connection's own time-out holds.
+    """
+    with own_transaction(alias):
+        if is_postgres(alias):
+            with connections[alias].cursor() as cursor:
+                limit = f"{int(seconds * 1000)}ms"
+                cursor.execute("SELECT set_config('lock_timeout', %s, TRUE)", (limit,))
+        yield
+
+
+def is_contention(error: OperationalError) -> bool:
+    """Whether a statement failed only because others were at the same rows."""
+    sqlstate = getattr(error.__cause__, "sqlstate", None)
+    return sqlstate in (*_RETRYABLE, _LOCK_NOT_AVAILABLE) or "is locked" in str(error)
+
+
+_LOCK_NOT_AVAILABLE = "55P03"
 _RETRYABLE = ("40001", "40P01")
 
 

@@ -17,6 +17,7 @@ from django_jobs.errors import JobNotFound, NotCancellable, NotRetryable
 from django_jobs.models import picking
 from django_jobs.models.attempt import Attempt
 from django_jobs.models.moves import Moves
+from django_jobs.models.run import Run
 from django_jobs.outcomes import Failure
 from django_jobs.states import State
 
@@ -110,6 +111,11 @@ class RescueMoves(Moves):
         """Note that the body of a cancelled job has ended: it no longer counts as stopping."""
         stopping = self.filter(id=job_id, worker=worker, state=State.CANCELLED)
         return stopping.update(worker="", lease_expires_at=None)
+
+    def keep_stopping(self, run: Run, lease: float) -> int:
+        """Note that the body of a cancelled job has not ended yet, for ``lease`` seconds."""
+        stopping = self.filter(id=run.id, worker=run.worker, state=State.CANCELLED)
+        return stopping.update(lease_expires_at=Now() + timedelta(seconds=lease))
 
     def requeue(self, job_id: UUID, *, tenant: str | None = None, force: bool = False) -> None:
         """REQUEUE with a full new set of attempts; its history stays.

@@ -48,10 +48,10 @@ def notify(alias: str, hint: Hint) -> None:
     """Tell the workers of the database ``alias``. Called after commit; never raises."""
     for listener in tuple(_listeners):
         listener(hint)
-    if not picking.is_postgres(alias) or not _may_send(alias, hint):
-        return
     connection = connections[alias]
-    if connection.in_atomic_block:
+    if not picking.is_postgres(alias) or connection.in_atomic_block:
+        return
+    if not _may_send(alias, hint):  # Asked last: it counts what is sent, not what is dropped.
         return
     try:
         with connection.cursor() as cursor:

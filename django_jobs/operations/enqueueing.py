@@ -170,6 +170,8 @@ def _refuse_known_duplicates(alias: str, entries: Sequence[Entry]) -> None:
 def _publish(alias: str, requests: Sequence[Request]) -> list[Enqueued]:
     entries = _entries(requests, None)
     standing = picking.retrying(lambda: _insert(alias, entries))
+    if any(entry["delay"] or entry["run_at"] for entry in entries):
+        notify(alias, Hint.STAGED)  # For the loop that knows when the next job is due.
     notify(alias, Hint.READY)
     return [
         Enqueued(entry["id"], "published", entry["id"])

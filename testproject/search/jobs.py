@@ -3,6 +3,7 @@
 import ast
 import re
 from collections import Counter
+from collections.abc import Iterator
 
 from django.db import transaction
 from django.utils import timezone
@@ -10,6 +11,7 @@ from django.utils import timezone
 from django_jobs import Retry, job
 from testproject.search.models import Document, Posting
 
+Defined = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 WORD = re.compile(r"[A-Za-z][a-z]+|[A-Z]{2,}")
 # Trying again does not make these files readable, so they end dead at once, with the reason.
 UNREADABLE = (UnicodeDecodeError, SyntaxError, ValueError)
@@ -35,16 +37,16 @@ def words_of(source: bytes) -> Counter[str]:
     """The words of a file's names and docstrings. Raises what makes a file unreadable."""
     tree = ast.parse(source.decode())
     words: Counter[str] = Counter()
-    for node in ast.walk(tree):
-        for text in texts_of(node):
-            words.update(word.lower()[:60] for word in WORD.findall(text))
+    for node in (tree, *definitions(tree)):
+        text = f"{getattr(node, 'name', '')} {ast.get_docstring(node, clean=False) or ''}"
+        words.update(word.lower()[:60] for word in WORD.findall(text))
     return words
 
 
-def texts_of(node: ast.AST) -> list[str]:
-    """What is worth searching for in one node of a syntax tree: its name and its docstring."""
-    if isinstance(node, ast.Module):
-        return [ast.get_docstring(node, clean=False) or ""]
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        return [node.name, ast.get_docstring(node, clean=False) or ""]
-    return []
+def definitions(parent: ast.AST) -> Iterator[Defined]:
+    """Every class and function below ``parent``; expressions hold none, so they are not walked."""
+    for node in ast.iter_child_nodes(parent):
+        if isinstance(node, Defined):
+            yield node
+        if isinstance(node, ast.stmt | ast.ExceptHandler):
+            yield from definitions(node)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from datetime import timedelta
@@ -40,20 +41,19 @@ def test_a_worker_process_killed_in_the_middle_of_200_jobs_loses_none_and_double
 ) -> None:
     enqueue_many(deaf.call(0.02, str(n)) for n in range(200))
     # Processes on PostgreSQL, one on SQLite, which takes no more.
-    running = worker("--processes", "2" if jobs_alias == "default" else "1", LEASE=3)
+    running = worker("--processes", "2" if jobs_alias == "default" else "1", LEASE=6)
     until(lambda: done() >= 40)
     victim = next(c for c in running.children() if bodies(c.pid))
     died = kill(victim)
     until(lambda: done() == 200, 60)
     assert running.stop() == 0
     assert ledger.overlapping({victim.pid: died}) == []
-    cut_short = {
-        job: ran for job, ran in ledger.runs().items() if any(r.end is None for r in ran)
-    }
+    cut_short = {job: ran for job, ran in ledger.runs().items() if any(r.end is None for r in ran)}
     assert 1 <= len(cut_short) <= 4
     for ran in cut_short.values():
         assert [r.pid == victim.pid and r.end is None for r in ran] == [True, False]
-        assert ran[1].start - died < timedelta(seconds=3 + 1)
+        # On SQLite a new process must start first; its lease is two minutes.
+        assert ran[1].start - died < timedelta(seconds=6 if jobs_alias == "default" else 60)
     assert set(Job.objects.filter(id__in=cut_short).values_list("crashes", "attempt")) == {(1, 1)}
 
 
@@ -140,7 +140,7 @@ def test_a_worker_process_told_to_end_by_somebody_else_is_replaced_too(worker: A
     "name",
     [
         "settler",
-        "body-0",
+        "body",
         *(pytest.param(name, marks=pytest.mark.soak) for name in ("control", "claimer", "leases")),
     ],
 )
@@ -149,8 +149,10 @@ def test_a_process_that_lost_one_of_its_threads_ends_non_zero_and_is_replaced(
 ) -> None:
     running = worker("--threads", "2")
     enqueue(ends_thread, name)
+    until(lambda: Ledger.objects.exists())
+    enqueue_many(noop.call(n) for n in range(20))  # A thread of bodies dies when it wakes.
     running.wait_for("ended with code 1", 20)
-    assert f"{name} died" in running.output
+    assert re.search(f"{name}.* died", running.output)
     result = enqueue(record, "after the loss")
     until(lambda: get(result.id).state == "done", 30)
     assert running.stop() == 0

@@ -124,6 +124,10 @@ def misbehaves(how: str) -> None:
     elif how == "closed":
         connection.ensure_connection()
         connection.connection.close()
+    elif how == "cursor":
+        with transaction.atomic():
+            next(Account.objects.iterator(chunk_size=1), None)
+        connection.cursor().execute("DECLARE left_open CURSOR WITH HOLD FOR SELECT 1")
     elif how == "set":
         connection.cursor().execute("SET statement_timeout = 1")
 
@@ -144,8 +148,17 @@ def tenanted(tenant: str, key: str) -> str:
 @job(idempotency_key=PER_CALL)
 def ends_thread(name: str) -> None:
     """Makes a thread of its process end by an exception that nothing expects."""
+    if Ledger.objects.filter(note=name).exists():
+        return  # Once.
+    note(name)
     for thread in threading.enumerate():
-        if thread.name == name:
+        if thread.name.startswith(name) and thread is not threading.current_thread():
             ctypes.pythonapi.PyThreadState_SetAsyncExc(
                 ctypes.c_ulong(thread.ident or 0), ctypes.py_object(SystemExit)
             )
+
+
+@job(idempotency_key=PER_CALL, timeout=0.3, retry=Retry(max_attempts=1))
+async def coroutine_overdue() -> None:
+    """An async body that sleeps past its timeout."""
+    await asyncio.sleep(20)

@@ -16,6 +16,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.utils import autoreload
 
 from django_jobs import conf
+from django_jobs import connections as sessions
 from django_jobs.loops.process import LOOPS, Plan, Process
 from django_jobs.loops.supervisor import SECOND_SIGNAL, Supervisor
 from django_jobs.models import picking
@@ -72,6 +73,13 @@ class Command(BaseCommand):
             )
         if options["threads"] is None:  # SQLite has one writer: threads would wait for each other.
             options["threads"] = 4 if picking.is_postgres(alias) else 1
+        size = sessions.pool_size(alias)
+        if size is not None and size < options["threads"]:
+            raise CommandError(
+                f"--threads {options['threads']}: the pool of database {alias!r} gives out {size} "
+                "connections, and bodies would wait for them. Raise max_size in its "
+                "OPTIONS['pool'], or take fewer threads."
+            )
         _log_to_stderr()
         if options["child"]:
             sys.exit(_child(options))

@@ -32,6 +32,7 @@ SET state = 'running',
     lease_expires_at = statement_timestamp() + make_interval(secs => (%(lease)s)::float8),
     worker = (%(worker)s)::text,
     not_before = NULL,
+    reason = '',
     started_at = COALESCE(started_at, statement_timestamp())
 WHERE ctid = ANY (ARRAY(SELECT ctid FROM urgent UNION ALL SELECT ctid FROM rest))
 RETURNING

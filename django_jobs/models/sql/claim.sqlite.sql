@@ -6,6 +6,7 @@ SET state = 'running',
     lease_expires_at = {now + lease},
     worker = %(worker)s,
     not_before = NULL,
+    reason = '',
     started_at = COALESCE(started_at, {now})
 WHERE id IN (
     SELECT id

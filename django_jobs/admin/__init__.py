@@ -1,0 +1,23 @@
+"""Jobs and outbox in Django's admin: to look at, and to cancel or retry.
+
+A project that shows each operator one tenant only registers a subclass instead::
+
+    admin.site.unregister(Job)
+
+    @admin.register(Job)
+    class OurJobs(JobAdmin):
+        def tenant_of(self, request):
+            return request.user.company.slug
+"""
+
+from django.contrib import admin
+
+from django_jobs.admin.jobs import JobAdmin
+from django_jobs.admin.operator import OperatorAdmin
+from django_jobs.admin.outbox import OutboxAdmin
+from django_jobs.models import Job, Outbox
+
+__all__ = ["JobAdmin", "OperatorAdmin", "OutboxAdmin"]
+
+admin.site.register(Job, JobAdmin)
+admin.site.register(Outbox, OutboxAdmin)
