@@ -134,3 +134,28 @@ def test_a_newcomer_s_project_does_what_the_readme_says(tmp_path: Path) -> None:
     assert worker.wait(30) == 0
     site.run("manage.py", "test")
     site.run("manage.py", "check")
+
+
+def guarantees() -> dict[str, list[str]]:
+    """Number of each guarantee, and the tests that its row names."""
+    text = (ROOT / "docs/reference/guarantees.md").read_text()
+    rows = re.findall(r"^\| ([A-Z]\d+) \| [^|]+ \| ([^|]+) \|$", text, re.M)
+    return {number: re.findall(r"`(test_\w+)`", proof) or [proof.strip()] for number, proof in rows}
+
+
+def test_every_guarantee_names_tests_that_exist() -> None:
+    written = {
+        node.name
+        for file in (ROOT / "tests").rglob("test_*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    named = {test for tests in guarantees().values() for test in tests}
+    missing = {test for test in named - written if not test.startswith("not built yet: ")}
+    assert not missing
+
+
+def test_no_required_guarantee_is_left_out() -> None:
+    assert [n for n in guarantees() if n.startswith("S")] == [f"S{n}" for n in range(1, 31)]
+    unbuilt = [n for n, tests in guarantees().items() if tests[0].startswith("not built yet")]
+    assert unbuilt == ["S28", "S29"]
