@@ -59,6 +59,7 @@ def own_connection(alias: str) -> None:
     settings["CONN_HEALTH_CHECKS"] = False
     options = settings.setdefault("OPTIONS", {})
     options.pop("pool", None)
+    options["isolation_level"] = picking.READ_COMMITTED
     keeps_sessions = not settings.get("DISABLE_SERVER_SIDE_CURSORS")
     if keeps_sessions:  # Django's word for "no pooler hands the session to others between uses".
         options.update(server_side_binding=True, prepare_threshold=PREPARED_FROM)

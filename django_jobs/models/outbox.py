@@ -46,6 +46,21 @@ ENTRY_TYPES: Mapping[str, str] = {
 Entry = Mapping[str, Any]
 """One row of the columns of ``ENTRY_TYPES``."""
 
+_CLAIMED = (
+    *("seq", "on_conflict", "id", "name", "queue", "priority", "tenant", "idempotency_key"),
+    *("lane", "payload", "run_at", "max_attempts", "timeout", "traceparent", "enqueued_by"),
+    *("release", "staged_at"),
+)
+"""The columns of ``claimed.sql``."""
+
+
+def _claimed(row: tuple[Any, ...]) -> Entry:
+    entry = dict(zip(_CLAIMED, row, strict=True))
+    entry["id"] = picking.to_uuid(entry["id"])
+    entry["delay"] = None  # Staging has turned it into run_at.
+    return entry
+
+
 # A snapshot that is older than the statement may show a holder that has finished since;
 # deduplicating onto it would lose the work. At other isolation levels publishing alone decides.
 _FRESH = {
@@ -83,15 +98,20 @@ class OutboxQuerySet(models.QuerySet["Outbox"]):
         that claims at this moment makes this one answer nothing.
         """
         with picking.own_transaction(self.db):
-            if not picking.take_baton(self.db, "relay"):
+            # A lease that a crash of the server forgets leaves its entries unclaimed, no more:
+            # publishing looks at it again. So its commit need not wait for the disk.
+            if not picking.take_baton(self.db, "relay", durable=False):
                 return []
             parameters = {"token": token, "limit": limit, "lease": lease}
             return sorted(row[0] for row in picking.run(self.db, "claim_entries", parameters))
 
-    def claimed(self, token: UUID, seqs: Collection[int]) -> list[Outbox]:
-        """The entries of a claim that are still ours and unpublished, locked, in order."""
-        rows = self.filter(seq__in=seqs, claimed_by=token, outcome=None)
-        return list(rows.order_by("seq").select_for_update())
+    def claimed(self, token: UUID, seqs: Collection[int]) -> list[Entry]:
+        """The entries of a claim that are still ours and unpublished, locked, in order.
+
+        Each is an ``Entry`` with its ``seq`` and ``staged_at``; ``batch`` is left out.
+        """
+        parameters = {"seqs": picking.numbers(self.db, seqs), "token": token}
+        return [_claimed(row) for row in picking.run(self.db, "claimed", parameters)]
 
     def mark(self, token: UUID, standing: Mapping[int, tuple[str, UUID | None]]) -> int:
         """Retire claimed entries: for each ``seq`` its outcome and the job that stands for it.
@@ -100,9 +120,8 @@ class OutboxQuerySet(models.QuerySet["Outbox"]):
         """
         ours = self.filter(claimed_by=token, outcome=None)
         own = [seq for seq, (outcome, _) in standing.items() if outcome == PUBLISHED]
-        marked = ours.filter(seq__in=own).update(
-            outcome=PUBLISHED, job_id=F("id"), published_at=Now()
-        )
+        parameters = {"seqs": picking.numbers(self.db, own), "token": token}
+        marked = len(picking.run(self.db, "mark", parameters)) if own else 0
         for seq, (outcome, job_id) in standing.items():
             if outcome != PUBLISHED:
                 marked += ours.filter(seq=seq).update(

@@ -10,7 +10,7 @@ import json
 import random
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cache
@@ -21,6 +21,9 @@ from django.db import OperationalError, connections, transaction
 from django.db.models import CharField, Func
 
 T = TypeVar("T")
+
+READ_COMMITTED = 2
+"""``psycopg.IsolationLevel.READ_COMMITTED``, without importing a driver that may be absent."""
 
 SQL = Path(__file__).parent / "sql"
 
@@ -118,6 +121,11 @@ def _json_rows(
     }
 
 
+def numbers(alias: str, values: Iterable[int]) -> list[int] | str:
+    """A list of numbers as one parameter: an array, or on SQLite a JSON document."""
+    return list(values) if is_postgres(alias) else json.dumps(list(values))
+
+
 def uuids(column: Sequence[Any]) -> list[uuid.UUID]:
     """A column of ids as either engine returns it."""
     return [to_uuid(value) for value in column]
@@ -154,10 +162,16 @@ def own_transaction(alias: str) -> Iterator[None]:
     """
     outermost = not connections[alias].in_atomic_block
     with transaction.atomic(using=alias):
-        if outermost and is_postgres(alias):
+        if outermost and is_postgres(alias) and not _begins_read_committed(alias):
             with connections[alias].cursor() as cursor:
                 cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
         yield
+
+
+def _begins_read_committed(alias: str) -> bool:
+    """Whether the connection names READ COMMITTED in its BEGIN, which saves a round trip."""
+    options = connections[alias].settings_dict.get("OPTIONS", {})
+    return bool(options.get("isolation_level") == READ_COMMITTED)
 
 
 @contextmanager
@@ -204,13 +218,17 @@ ADVISORY_CLASS = 0x646A6F62
 """First integer of every advisory lock of ours, so that we never meet the application's own."""
 
 
-def take_baton(alias: str, name: str) -> bool:
+def take_baton(alias: str, name: str, *, durable: bool = True) -> bool:
     """Whether this transaction is now the only one that holds the baton ``name``.
 
+    Unless ``durable``, its commit does not wait for the disk: a crash of the server may undo it.
     On SQLite the write transaction itself is the baton.
     """
     if not is_postgres(alias):
         return True
+    asked = "SELECT pg_try_advisory_xact_lock(%s, %s)"
+    if not durable:
+        asked += ", set_config('synchronous_commit', 'off', true)"
     with connections[alias].cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_xact_lock(%s, %s)", (ADVISORY_CLASS, BATONS[name]))
+        cursor.execute(asked, (ADVISORY_CLASS, BATONS[name]))
         return bool(cursor.fetchone()[0])

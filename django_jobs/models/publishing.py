@@ -118,24 +118,17 @@ def publish_claimed(
         claimed = rows.claimed(token, list(seqs))
         if not claimed:
             return {}
-        entries = [_entry(row) for row in claimed]
         if outbox_alias == jobs_alias:
-            standing = insert_jobs(jobs_alias, entries)
+            standing = insert_jobs(jobs_alias, claimed)
         else:
             with picking.own_transaction(jobs_alias):
-                standing = insert_jobs(jobs_alias, entries)
-        outcomes = {row.seq: _outcome(row, standing[row.id]) for row in claimed}
+                standing = insert_jobs(jobs_alias, claimed)
+        outcomes = {entry["seq"]: _outcome(entry, standing[entry["id"]]) for entry in claimed}
         rows.mark(token, outcomes)
-    return {row.id: outcomes[row.seq][0] for row in claimed}
+    return {entry["id"]: outcomes[entry["seq"]][0] for entry in claimed}
 
 
-def _entry(row: Outbox) -> Entry:
-    entry = {name: getattr(row, name, None) for name in PUBLISH_TYPES}
-    entry["delay"] = None  # Staging has turned it into run_at.
-    return entry
-
-
-def _outcome(row: Outbox, job_id: UUID) -> tuple[str, UUID]:
-    if job_id == row.id:
+def _outcome(entry: Entry, job_id: UUID) -> tuple[str, UUID]:
+    if job_id == entry["id"]:
         return PUBLISHED, job_id
-    return (REFUSED if row.on_conflict == "error" else DEDUPED), job_id
+    return (REFUSED if entry["on_conflict"] == "error" else DEDUPED), job_id

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 from django.db import connection, transaction
 
@@ -12,7 +13,7 @@ from django_jobs.loops import relay
 from tests.benchmarks import raw as plain
 from tests.benchmarks.counters import counted
 from tests.benchmarks.figures import Aim, line, note, section
-from tests.benchmarks.jobs import noop
+from tests.benchmarks.jobs import keyed, noop
 from tests.benchmarks.plan import Bench
 
 
@@ -38,15 +39,19 @@ def one_by_one(bench: Bench) -> None:
             plain.insert_one_by_one(bench.raw, plain.OUTBOX, rows)
         return time.perf_counter() - started
 
-    def ours_inside() -> None:
-        with transaction.atomic():
-            for number in range(inside):
-                enqueue(noop, number)
+    def inside_of(job: Any) -> Callable[[], float]:
+        def ours() -> None:
+            with transaction.atomic():
+                for number in range(inside):
+                    enqueue(job, number)
 
-    rounds = _interleaved(bench, raw_inside, lambda: _timed(ours_inside))
-    raw, ours = ([inside / s for s in seconds] for seconds in rounds)
+        return lambda: _timed(ours)
+
+    rounds = _interleaved(bench, raw_inside, inside_of(noop), inside_of(keyed))
+    raw, ours, deduped = ([inside / s for s in seconds] for seconds in rounds)
     line("raw INSERT into the outbox", raw)
-    line("enqueue() in atomic()", ours, beside=raw, aim=Aim(0.5))
+    line("enqueue() in atomic(), PER_CALL", ours, beside=raw, aim=Aim(0.5))
+    line("enqueue() in atomic(), a key each", deduped, beside=raw, aim=Aim(0.5))
 
 
 def many(bench: Bench) -> None:
@@ -108,13 +113,11 @@ def _timed(work: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def _interleaved(
-    bench: Bench, raw: Callable[[], float], ours: Callable[[], float]
-) -> tuple[list[float], list[float]]:
+def _interleaved(bench: Bench, *works: Callable[[], float]) -> list[list[float]]:
     """The seconds of each in turn, on an empty table."""
-    seconds: tuple[list[float], list[float]] = ([], [])
+    seconds: list[list[float]] = [[] for _ in works]
     for _ in range(bench.rounds):
-        for work, found in zip((raw, ours), seconds, strict=True):
+        for work, found in zip(works, seconds, strict=True):
             _fresh(bench)
             found.append(work())
     return seconds
