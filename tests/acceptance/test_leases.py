@@ -135,6 +135,7 @@ def test_a_cancelled_job_is_stopping_until_its_body_has_ended_and_cannot_run_aga
     assert process.stop() == 0
 
 
+@pytest.mark.soak
 def test_a_body_that_fails_by_the_outage_itself_is_tried_again(
     private: Any, private_worker: Any
 ) -> None:
