@@ -125,6 +125,8 @@ def tidy_after_body(name: str) -> None:
             continue
         fault = _fault(connection)
         if fault is None:
+            if pool_size(connection.alias) is not None:
+                connection.close()  # Back into the pool: async bodies take theirs from it, too.
             continue
         if fault:
             logger.warning("job %s left %s on database %r", name, fault, connection.alias)

@@ -249,7 +249,9 @@ class Process:
 
     def _await_bodies(self, deadline: float, impatient: Callable[[], bool] = lambda: False) -> None:
         while time.monotonic() < deadline and not impatient():
-            if not (len(self.leases) if self.settling.is_alive() else self.leases.running()):
+            held = len(self.leases) if self.settling.is_alive() else len(self.leases.running())
+            # A claim may be on its way still, and what it brings must go back.
+            if not held and not self.claimer.is_alive():
                 return
             time.sleep(0.02)
 

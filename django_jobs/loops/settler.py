@@ -53,8 +53,9 @@ class Settler:
         successes = [pair for pair in pairs if isinstance(pair[1], Succeeded)]
         for start in range(0, len(successes), GROUP):
             self._store_successes(successes[start : start + GROUP])
+        self._hand_back([held for held, _ in pairs if held.handed_back])
         for held, outcome in pairs:
-            if not isinstance(outcome, Succeeded):
+            if not (isinstance(outcome, Succeeded) or held.handed_back):
                 self._report(held, self._store(held, outcome))
         return len(pairs)
 
@@ -80,6 +81,21 @@ class Settler:
                 self._report(held, outcome)
             else:
                 self._report(held, self._not_ours(held))
+
+    def _hand_back(self, unstarted: Sequence[Held]) -> None:
+        """Shed runs whose bodies never started, hundreds maybe, in one transaction."""
+        runs, jobs = [held.run for held in unstarted], Job.objects.all()
+
+        def shed() -> int:
+            with picking.own_transaction(jobs.db):
+                handed: int = jobs.shed(runs)
+                return handed
+
+        if runs and picking.retrying(shed) < len(runs):
+            for run in runs:  # One that was cancelled meanwhile is no longer stopping.
+                jobs.body_ended(run.id, run.worker)
+        for held in unstarted:
+            self._report(held, Shed("not started"))
 
     def _store(self, held: Held, outcome: Outcome) -> Outcome:
         """Store one outcome that is no success; what it turned out to be."""

@@ -41,7 +41,8 @@ _PLAIN: dict[type, Callable[[Any], Any]] = {
 def _plain(value: Any) -> Any:
     """Subclasses of the plain types (``SafeString``, ``uuid6.UUID``, frozen clocks) as these."""
     for kind, plain in _PLAIN.items():
-        if isinstance(value, kind):
+        # A bool comes here as a dict's key only, where it would become a number.
+        if isinstance(value, kind) and not isinstance(value, bool):
             return plain(value)
     raise TypeError(f"{type(value).__name__} cannot be stored")
 

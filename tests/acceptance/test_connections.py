@@ -130,6 +130,7 @@ def test_postgresql_restarted_under_load_costs_no_job(
     assert "Traceback" not in running.output.replace("retried", "")
 
 
+@pytest.mark.soak
 def test_sigterm_works_while_the_database_is_away(private: Any, private_worker: Any) -> None:
     running = private_worker(SHUTDOWN_GRACE=3)
     first = enqueue(record, "before")

@@ -125,6 +125,7 @@ def test_a_killed_worker_process_is_replaced(worker: Any) -> None:
     assert running.stop() == 0
 
 
+@pytest.mark.soak
 def test_a_worker_process_told_to_end_by_somebody_else_is_replaced_too(worker: Any) -> None:
     running = worker()
     running.wait_for("started: queues")

@@ -13,7 +13,7 @@ from django_jobs import cancel, enqueue, enqueue_many, get, retry
 from django_jobs.errors import NotRetryable
 from django_jobs.models import Attempt, Job
 from tests import ledger
-from tests.app.jobs import coroutine, deaf, noop, slow
+from tests.app.jobs import asleep, coroutine, deaf, noop, slow
 from tests.app.models import Ledger
 from tests.waiting import until
 
@@ -71,7 +71,7 @@ def test_a_long_job_at_the_head_keeps_no_other_from_a_worker_that_could_start_it
     assert get(long.id).state == "ready"
 
 
-@pytest.mark.parametrize("long", [deaf, pytest.param(slow, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("long", [asleep, pytest.param(slow, marks=pytest.mark.soak)])
 def test_an_outage_longer_than_the_lease_lapses_nothing(
     private: Any, private_worker: Any, long: Any
 ) -> None:
@@ -86,7 +86,7 @@ def test_an_outage_longer_than_the_lease_lapses_nothing(
     until(lambda: {get(r.id).state for r in jobs} == {"done"}, 60)
     assert set(Job.objects.values_list("crashes", "attempt")) == {(0, 1)}
     assert not Attempt.objects.using("private").exists()
-    if long is deaf:  # A body that listens was told that its lease ran out, and ran again.
+    if long is asleep:  # A body that listens was told that its lease ran out, and ran again.
         starts = Ledger.objects.using("private").filter(note__startswith="start")
         assert starts.count() == 4
     assert process.stop() == 0
@@ -94,7 +94,7 @@ def test_an_outage_longer_than_the_lease_lapses_nothing(
 
 def test_a_cancel_reaches_running_bodies_within_a_second(jobs_alias: str, worker: Any) -> None:
     jobs = [enqueue(slow, 60.0, "sync"), enqueue(coroutine, 60.0, "async")]
-    process = worker()
+    process = worker("--threads", "2")
     until(lambda: Ledger.objects.count() == 2)
     for job in jobs:
         asked = time.monotonic()
@@ -135,6 +135,7 @@ def test_a_cancelled_job_is_stopping_until_its_body_has_ended_and_cannot_run_aga
     assert process.stop() == 0
 
 
+@pytest.mark.soak
 def test_a_body_that_fails_by_the_outage_itself_is_tried_again(
     private: Any, private_worker: Any
 ) -> None:

@@ -123,13 +123,13 @@ def test_ctrl_c_in_a_terminal_counts_once(worker: Any) -> None:
 
 def test_claims_that_have_not_started_are_handed_back_at_once(worker: Any) -> None:
     enqueue_many(noop.call(n) for n in range(400))
-    enqueue_many(deaf.call(3.0, str(n)) for n in range(2))
+    enqueue_many(deaf.call(6.0, str(n)) for n in range(2))
     enqueue_many(noop.call(n) for n in range(400))
     # Prefetch grows on the quick ones; then both threads are taken.
     running = worker("--threads", "2", SHUTDOWN_GRACE=20)
     until(lambda: len(ledger.runs()) == 2)
     running.signal(signal.SIGTERM)
-    until(lambda: Job.objects.filter(state="running").count() == 2, 2)
+    until(lambda: Job.objects.filter(state="running").count() == 2, 4)
     assert running.wait(20) == 0
     assert states() == {"done", "ready"}
     assert set(Job.objects.filter(state="ready").values_list("attempt", flat=True)) == {0}

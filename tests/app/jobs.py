@@ -55,6 +55,13 @@ def deaf(seconds: float, key: str = "") -> None:
 
 
 @job(idempotency_key=PER_CALL, retry=FAST)
+def asleep(seconds: float, key: str = "") -> None:
+    """Notes its start, then neither listens nor asks the database for anything."""
+    note(f"start {key}")
+    time.sleep(seconds)
+
+
+@job(idempotency_key=PER_CALL, retry=FAST)
 def fails(times: int = 10, key: str = "") -> str:
     """Fails on its first ``times`` attempts."""
     note(f"try {key}")

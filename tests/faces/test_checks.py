@@ -130,7 +130,8 @@ def test_a_pool_smaller_than_the_threads_is_pointed_out(
 
 
 def test_the_default_number_of_threads_is_the_workers_own() -> None:
-    from django_jobs.management.commands.jobs_worker import Command
+    from django_jobs.management.commands import jobs_worker
 
-    options = Command().create_parser("manage.py", "runworker").parse_args([])
-    assert options.threads == checks.THREADS
+    parser = jobs_worker.Command().create_parser("manage.py", "runworker")
+    assert jobs_worker.THREADS is checks.THREADS
+    assert f"default {checks.THREADS};" in parser.format_help()

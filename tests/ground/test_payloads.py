@@ -413,7 +413,7 @@ def test_nesting_is_allowed_to_the_limit_and_refused_beyond_it() -> None:
     assert trip(accepting(Any), deepest) == deepest
     for levels in (MAX_DEPTH, 1_000, 100_000):
         assert "nested deeper than 64" in refusal(accepting(Any), nested(levels))
-    wide = [{"a": [i]} for i in range(500)]
+    wide = [{"a": [i]} for i in range(500)] + [nested(MAX_DEPTH - 2)]
     assert trip(accepting(Any), wide) == wide
 
 
@@ -587,6 +587,7 @@ def test_a_return_type_that_cannot_be_stored_is_refused_when_the_module_loads() 
         (nested(MAX_DEPTH + 1), "nested deeper"),
         ("x" * 2_000, "the limit is 1,000"),
         ({None: 1}, "result key"),
+        ([{True: 1}], "result[0] key [True] is a bool"),
         (Decimal("NaN"), "no finite number"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from django.db.models.functions import Now
 from django_jobs import enqueue_many
 from django_jobs.errors import NotCancellable
 from django_jobs.ids import new_id, new_token
-from django_jobs.models import Job, Run, peeking, publishing
+from django_jobs.models import Job, Run, peeking, picking, publishing
 from django_jobs.models.outbox import ENTRY_TYPES
 from django_jobs.outcomes import Failure
 from django_jobs.states import State
@@ -376,6 +377,20 @@ def test_two_settles_of_the_same_runs_in_opposite_orders_do_not_wait_in_a_ring()
         up = [(run, "1") for run in runs]
         landed = at_once(lambda up=up: jobs().succeed(up), lambda up=up: jobs().succeed(up[::-1]))
         assert landed == [{run.id for run in runs}] * 2
+
+
+def test_statements_that_change_several_live_rows_lock_them_in_order_or_pass_over() -> None:
+    """One order for all, or no waiting: otherwise two of them wait in a ring [d5]."""
+    changing = [
+        path
+        for path in sorted(picking.SQL.glob("*.sql"))
+        if not path.name.endswith(".sqlite.sql") and "\nUPDATE django_jobs_job" in path.read_text()
+    ]
+    assert {path.stem for path in changing} >= {"claim", "succeed", "renew", "wake"}
+    for path in changing:
+        text = path.read_text()
+        ordered = re.search(r"ORDER BY job\.id\s+FOR NO KEY UPDATE OF job", text)
+        assert ordered or "SKIP LOCKED" in text, path.name
 
 
 @contextmanager

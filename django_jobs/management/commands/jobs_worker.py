@@ -16,6 +16,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.utils import autoreload
 
 from django_jobs import conf
+from django_jobs.checks import THREADS
 from django_jobs import connections as sessions
 from django_jobs.loops.process import LOOPS, Plan, Process
 from django_jobs.loops.supervisor import SECOND_SIGNAL, Supervisor
@@ -48,7 +49,11 @@ class Command(BaseCommand):
         add = parser.add_argument
         add("--queues", type=names, default=("default",), help="Comma-separated. default: default")
         add("--processes", type=count, default=1, help="Worker processes (default 1)")
-        add("--threads", type=count, help="Bodies at a time in each (default 4; 1 on SQLite)")
+        add(
+            "--threads",
+            type=count,
+            help=f"Bodies at a time in each (default {THREADS}; 1 on SQLite)",
+        )
         add("--async-slots", type=count, default=20, help="Async bodies at a time in each")
         add("--loops", type=names, default=LOOPS, help=f"Some of {','.join(LOOPS)}")
         add("--drain", action="store_true", help="End with 0 when nothing is left to do")
@@ -72,7 +77,7 @@ class Command(BaseCommand):
                 "write. Use --threads, or PostgreSQL."
             )
         if options["threads"] is None:  # SQLite has one writer: threads would wait for each other.
-            options["threads"] = 4 if picking.is_postgres(alias) else 1
+            options["threads"] = THREADS if picking.is_postgres(alias) else 1
         size = sessions.pool_size(alias)
         if size is not None and size < options["threads"]:
             raise CommandError(
