@@ -75,14 +75,19 @@ def test_a_long_job_at_the_head_keeps_no_other_from_a_worker_that_could_start_it
 def test_an_outage_longer_than_the_lease_lapses_nothing(
     private: Any, private_worker: Any, long: Any
 ) -> None:
-    jobs = enqueue_many(long.call(10.0, str(n)) for n in range(4))
-    process = private_worker(LEASE=2)
+    jobs = enqueue_many(long.call(12.0, str(n)) for n in range(4))
+    process = private_worker(LEASE=4)
     until(lambda: Job.objects.filter(state="running").count() == 4)
-    time.sleep(0.5)
+    other = private_worker(LEASE=4)
+    other.wait_for("started: queues")
     connections["private"].close()
     private.stop("immediate")
     time.sleep(5)
+    process.freeze()  # The other one sees the database first, and must wait all the same.
     private.start()
+    other.wait_for("loop control: the database is back")
+    time.sleep(0.5)
+    process.thaw()
     until(lambda: {get(r.id).state for r in jobs} == {"done"}, 60)
     assert set(Job.objects.values_list("crashes", "attempt")) == {(0, 1)}
     assert not Attempt.objects.using("private").exists()
