@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 from django.db import connection, transaction
 
+from django_jobs import connections as sessions
 from django_jobs import enqueue, enqueue_many
 from django_jobs.loops import relay
 from tests.benchmarks import raw as plain
@@ -97,8 +99,17 @@ def _costs(bench: Bench, count: int) -> None:
 
 
 def _relay() -> None:
-    while relay.tick("default"):
-        pass
+    """In a thread with a connection of its own, as in a worker."""
+
+    def publish() -> None:
+        sessions.own_connection("default")
+        while relay.tick("default"):
+            pass
+        sessions.close_all()
+
+    thread = threading.Thread(target=publish)
+    thread.start()
+    thread.join()
 
 
 def _fresh(bench: Bench) -> None:
