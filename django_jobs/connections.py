@@ -94,17 +94,23 @@ def close_all() -> None:
         _close(connection)
 
 
-def check_before_body() -> None:
-    """Drop this thread's connections whose server has hung up, without a round trip."""
-    for connection in connections.all(initialized_only=True):
+def ready_for_body() -> list[BaseDatabaseWrapper]:
+    """Make this thread's connections ready for a body; the PostgreSQL ones.
+
+    Those whose server has hung up are dropped, without a round trip, and changes that the body
+    makes to a session are watched for.
+    """
+    # One look at them for each job: Django finds them anew every time, and that is not cheap.
+    postgres = [c for c in connections.all() if c.vendor == "postgresql"]
+    for connection in postgres:
         if connection.connection is not None and _has_hung_up(connection):
             _close(connection)
+        _watch(connection)
+    return postgres
 
 
 def _has_hung_up(connection: BaseDatabaseWrapper) -> bool:
     """An idle session has nothing to read; what is there is a farewell, or the end of the file."""
-    if connection.vendor != "postgresql":
-        return False
     raw = connection.connection
     if raw.closed:
         return True
@@ -194,14 +200,10 @@ class SessionWatch:
         return execute(sql, params, many, context)
 
 
-def watch_sessions() -> None:
-    """Watch this thread's PostgreSQL connections for session changes by bodies."""
-    for connection in connections.all():
-        if connection.vendor != "postgresql":
-            continue
-        watch = getattr(connection, "_django_jobs_watch", None)
-        if watch is None:
-            watch = SessionWatch()
-            connection._django_jobs_watch = watch  # type: ignore[attr-defined]
-            connection.execute_wrappers.append(watch)
-        watch.changed = False
+def _watch(connection: BaseDatabaseWrapper) -> None:
+    watch = getattr(connection, "_django_jobs_watch", None)
+    if watch is None:
+        watch = SessionWatch()
+        connection._django_jobs_watch = watch  # type: ignore[attr-defined]
+        connection.execute_wrappers.append(watch)
+    watch.changed = False

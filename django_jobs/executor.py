@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from asgiref.sync import ThreadSensitiveContext, sync_to_async
-from django.db import OperationalError, connections
+from django.db import OperationalError
 
 from django_jobs import conf, definitions
 from django_jobs import connections as sessions
@@ -35,9 +35,7 @@ Definition = definitions.Definition[Any, Any]
 
 def execute(held: Held) -> Outcome:
     """Run a sync body in this thread of a worker; never raises. Leaves its connections tidy."""
-    sessions.check_before_body()
-    sessions.watch_sessions()
-    held.interrupt = _canceller([c for c in connections.all() if c.vendor == "postgresql"])
+    held.interrupt = _canceller(sessions.ready_for_body())
     try:
         return run_body(held)
     finally:

@@ -36,7 +36,7 @@ def pickup(bench: Bench) -> None:
     raw = _raw(bench, count)
     _percentiles("raw: LISTEN, claim one", raw)
     _percentiles("runworker", ours, raw, (Aim(5, at_most=True), None, Aim(15, at_most=True)))
-    note("raw inserts the job itself; ours commits three more times: relay's claim, publish, claim")
+    note("raw inserts the job itself; ours relays it first: two more commits to wait for")
 
 
 def _ours(count: int) -> list[float]:
