@@ -35,7 +35,7 @@ def index_document(document_id: int) -> int:
 
 def words_of(source: bytes) -> Counter[str]:
     """The words of a file's names and docstrings. Raises what makes a file unreadable."""
-    tree = ast.parse(source.decode())
+    tree = ast.parse(source.decode("utf-8-sig"))  # Python reads files with a BOM, and so do we.
     words: Counter[str] = Counter()
     for node in (tree, *definitions(tree)):
         text = f"{getattr(node, 'name', '')} {ast.get_docstring(node, clean=False) or ''}"
