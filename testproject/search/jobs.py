@@ -12,7 +12,8 @@ from django_jobs import Retry, job
 from testproject.search.models import Document, Posting
 
 Defined = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-WORD = re.compile(r"[A-Za-z][a-z]+|[A-Z]{2,}")
+# `HTTPServer` is "HTTP" and "Server".
+WORD = re.compile(r"[A-Z]{2,}(?![a-z])|[A-Za-z][a-z]+")
 # Trying again does not make these files readable, so they end dead at once, with the reason.
 UNREADABLE = (UnicodeDecodeError, SyntaxError, ValueError)
 

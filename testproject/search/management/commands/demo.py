@@ -5,6 +5,7 @@ import subprocess
 import sys
 import sysconfig
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -90,10 +91,10 @@ class Command(BaseCommand):
         after = (Document.objects.count(), Outbox.objects.count(), Job.objects.count())
         if after != before:
             raise CommandError(f"The batch that rolled back left something: {before} -> {after}")
-        self.say(f"  rolled back a batch of {inside}: 0 documents and 0 jobs of it exist\n")
+        self.say(f"  rolled back a batch of {inside}: 0 documents and 0 jobs of it exist")
 
     def work(self, total: int, log: Path) -> None:
-        self.say("manage.py runworker --drain", title=True)
+        self.say("\nmanage.py runworker --drain", title=True)
         environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "testproject.settings"}
         with log.open("w") as output:
             worker = subprocess.Popen(
@@ -106,7 +107,8 @@ class Command(BaseCommand):
         try:
             while worker.poll() is None:
                 self.progress(total, time.monotonic() - started)
-                time.sleep(0.5 if self.stdout.isatty() else 5)
+                with suppress(subprocess.TimeoutExpired):
+                    worker.wait(0.5 if self.stdout.isatty() else 5)
         except KeyboardInterrupt:
             raise CommandError("Interrupted: the worker was stopped too.") from None
         finally:
