@@ -12,7 +12,8 @@ from django_jobs import Retry, job
 from testproject.search.models import Document, Posting
 
 Defined = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-WORD = re.compile(r"[A-Za-z][a-z]+|[A-Z]{2,}")
+# `HTTPServer` is "HTTP" and "Server".
+WORD = re.compile(r"[A-Z]{2,}(?![a-z])|[A-Za-z][a-z]+")
 # Trying again does not make these files readable, so they end dead at once, with the reason.
 UNREADABLE = (UnicodeDecodeError, SyntaxError, ValueError)
 
@@ -35,7 +36,7 @@ def index_document(document_id: int) -> int:
 
 def words_of(source: bytes) -> Counter[str]:
     """The words of a file's names and docstrings. Raises what makes a file unreadable."""
-    tree = ast.parse(source.decode())
+    tree = ast.parse(source.decode("utf-8-sig"))  # Python reads files with a BOM, and so do we.
     words: Counter[str] = Counter()
     for node in (tree, *definitions(tree)):
         text = f"{getattr(node, 'name', '')} {ast.get_docstring(node, clean=False) or ''}"

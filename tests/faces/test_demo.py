@@ -7,9 +7,23 @@ import re
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from django.db import connections
+from django.test import Client, TestCase
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from django_jobs import enqueue, get
+from django_jobs.models import Attempt
+from django_jobs.operations import Standing
+from django_jobs.testing import drain
+from testproject.search import fresh
+from testproject.search.finding import search
+from testproject.search.jobs import index_document
+from testproject.search.models import Document, Posting
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -40,7 +54,7 @@ def test_the_demo_indexes_real_files_and_leaves_nothing_of_a_batch_that_rolled_b
     assert "stored 120 documents and 120 jobs in batches of 100" in done.stdout
     assert "rolled back a batch of 100: 0 documents and 0 jobs of it exist" in done.stdout
     assert re.search(r"^  done +1\d\d$", done.stdout, re.M)
-    assert "[########################################] 120/120" in done.stdout
+    assert "[########################################] 120/120  " in done.stdout
     assert not [line for line in done.stdout.splitlines() if len(line) > 80]
     with sqlite3.connect(tmp_path / "demo.sqlite3") as database:
         states = dict(
@@ -67,13 +81,81 @@ def test_the_demo_touches_no_database_that_is_not_its_own(
     assert precious.exists()
 
 
+def test_the_demo_makes_no_superuser_on_a_database_server(
+    demo_environment: dict[str, str],
+) -> None:
+    server = os.environ["TEST_POSTGRES_URL"]
+    refused = run_demo({**demo_environment, "DATABASE_URL": server})
+    assert refused.returncode == 1
+    assert "PostgreSQL; it is not touched" in refused.stderr
+
+
+def test_the_demo_remakes_its_own_file_and_keeps_anothers_of_the_same_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / fresh.NAME
+    monkeypatch.setattr(fresh, "connection", connections["sqlite"])
+    monkeypatch.setitem(connections["sqlite"].settings_dict, "NAME", str(path))
+    assert fresh.remake() == path
+    with closing(sqlite3.connect(path)) as made:
+        made.execute("CREATE TABLE old (id)")
+    fresh.remake()
+    with closing(sqlite3.connect(path)) as made:
+        assert not made.execute("SELECT * FROM sqlite_master").fetchall()
+        made.execute("PRAGMA application_id = 0")
+    for content in (path.read_bytes(), b"no database at all"):
+        path.write_bytes(content)
+        with pytest.raises(fresh.NotTheDemos, match="not made by the demo"):
+            fresh.remake()
+        assert path.read_bytes() == content
+
+
+class IndexingTests(TestCase):
+    def index(self, content: bytes) -> Standing:
+        document = Document.objects.create(path="a.py", content=content)
+        job = enqueue(index_document, document_id=document.pk)
+        drain()
+        return get(job.id)
+
+    def test_indexing_again_replaces_the_postings(self) -> None:
+        done = self.index(b'class HTTPServer:\n    """Serves http."""\n')
+        postings = set(Posting.objects.values_list("word", "count"))
+        assert (done.state, done.result) == ("done", 3)
+        assert postings == {("http", 2), ("server", 1), ("serves", 1)}
+        index_document(Document.objects.get().pk)
+        assert set(Posting.objects.values_list("word", "count")) == postings
+
+    def test_a_file_with_a_byte_order_mark_is_python(self) -> None:
+        assert self.index(b"\xef\xbb\xbfdef f(): pass\n").state == "done"
+
+    def test_what_is_not_utf8_or_not_python_is_dead_after_one_attempt(self) -> None:
+        for content, error in (
+            (b"# \xe9\n", "UnicodeDecodeError"),
+            (b"print 1\n", "SyntaxError"),
+        ):
+            dead = self.index(content)
+            assert (dead.state, dead.attempt, dead.reason) == ("dead", 1, "terminal")
+            assert Attempt.objects.get(job_id=dead.job_id).error_class.endswith(error)
+            document = Document.objects.get()
+            assert document.indexed_at is None
+            assert not document.posting_set.exists()
+            document.delete()
+
+
 @pytest.mark.django_db
-def test_the_search_page_finds_and_escapes(client: object) -> None:
-    from django.test import Client
-    from django.utils import timezone
+def test_a_search_reads_no_contents() -> None:
+    document = Document.objects.create(
+        path="socket.py", content=b"x" * 9999, length=4, indexed_at=timezone.now()
+    )
+    Posting.objects.create(word="socket", document=document, count=2)
+    with CaptureQueriesContext(connections["default"]) as asked:
+        ((found, score),) = search("socket")
+    assert (found.path, score > 0) == ("socket.py", True)
+    assert not [query for query in asked if '"content"' in query["sql"]]
 
-    from testproject.search.models import Document, Posting
 
+@pytest.mark.django_db
+def test_the_search_page_finds_and_escapes() -> None:
     document = Document.objects.create(
         path="<b>socket.py", content=b"", length=4, indexed_at=timezone.now()
     )

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import sysconfig
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,13 @@ from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import Count, Max, Min
 
 from django_jobs import enqueue
+from django_jobs.management.commands.jobs_worker import count
 from django_jobs.models import Attempt, Job, Outbox
+from testproject.search import fresh
 from testproject.search.finding import search
 from testproject.search.jobs import index_document
 from testproject.search.models import Document
@@ -36,34 +39,31 @@ class Command(BaseCommand):
     help = "Indexes Python's standard library with jobs, on a fresh SQLite database."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--limit", type=int, help="Only so many files")
+        parser.add_argument("--limit", type=count, help="Only so many, from all over it")
 
     def handle(self, *args: Any, limit: int | None, **options: Any) -> None:
-        self.fresh_database()
-        files = standard_library()[:limit]
-        self.say(f"{len(files)} files of {sysconfig.get_path('stdlib')}", title=True)
+        files = standard_library(limit)
+        database = self.fresh_database()
+        self.say(f"{len(files)} files of Python's standard library", title=True)
+        self.say(f"  {sysconfig.get_path('stdlib')}")
         started = time.monotonic()
         self.store(files)
         self.roll_back(files[:BATCH])
-        self.work(len(files))
+        self.work(len(files), database.with_suffix(".log"))
         self.report(time.monotonic() - started)
         self.find()
 
     def say(self, text: str, *, title: bool = False) -> None:
         self.stdout.write(self.style.MIGRATE_HEADING(text) if title else text)
 
-    def fresh_database(self) -> None:
-        if connection.vendor == "sqlite":
-            name = Path(settings.DATABASES["default"]["NAME"])
-            if name.exists() and not name.name.startswith("demo"):
-                raise CommandError(f"{name} is no database of the demo; it is not touched.")
-            connection.close()
-            for suffix in ("", "-wal", "-shm"):
-                name.with_name(name.name + suffix).unlink(missing_ok=True)
+    def fresh_database(self) -> Path:
+        try:
+            path = fresh.remake()
+        except fresh.NotTheDemos as error:
+            raise CommandError(str(error)) from error
         call_command("migrate", verbosity=0)
-        if Document.objects.exists():
-            raise CommandError("This database holds documents already; give the demo an empty one.")
         get_user_model().objects.create_superuser("admin", password="admin")
+        return path
 
     def store(self, files: list[Path]) -> None:
         """Each batch in a transaction: its documents and their jobs, or neither."""
@@ -74,7 +74,7 @@ class Command(BaseCommand):
                     store(str(file.relative_to(root)), file.read_bytes())
         jobs = Outbox.objects.filter(outcome=None).count()
         self.say(
-            f"  stored {Document.objects.count()} documents and {jobs} jobs in batches of {BATCH}"
+            f"\n  stored {Document.objects.count()} documents and {jobs} jobs in batches of {BATCH}"
         )
 
     def roll_back(self, files: list[Path]) -> None:
@@ -91,11 +91,10 @@ class Command(BaseCommand):
         after = (Document.objects.count(), Outbox.objects.count(), Job.objects.count())
         if after != before:
             raise CommandError(f"The batch that rolled back left something: {before} -> {after}")
-        self.say(f"  rolled back a batch of {inside}: 0 documents and 0 jobs of it exist\n")
+        self.say(f"  rolled back a batch of {inside}: 0 documents and 0 jobs of it exist")
 
-    def work(self, total: int) -> None:
-        self.say("manage.py runworker --drain", title=True)
-        log = Path(settings.BASE_DIR) / "demo.log"
+    def work(self, total: int, log: Path) -> None:
+        self.say("\nmanage.py runworker --drain", title=True)
         environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "testproject.settings"}
         with log.open("w") as output:
             worker = subprocess.Popen(
@@ -104,17 +103,25 @@ class Command(BaseCommand):
                 stderr=output,
                 env=environment,
             )
-        while worker.poll() is None:
-            self.progress(Job.objects.filter(finished_at__isnull=False).count(), total)
-            time.sleep(0.5 if self.stdout.isatty() else 5)
-        self.progress(Job.objects.filter(finished_at__isnull=False).count(), total, last=True)
+        started = time.monotonic()
+        try:
+            while worker.poll() is None:
+                self.progress(total, time.monotonic() - started)
+                with suppress(subprocess.TimeoutExpired):
+                    worker.wait(0.5 if self.stdout.isatty() else 5)
+        except KeyboardInterrupt:
+            raise CommandError("Interrupted: the worker was stopped too.") from None
+        finally:
+            stop(worker)
+        self.progress(total, time.monotonic() - started, last=True)
         if worker.returncode != 0:
             raise CommandError(f"The worker ended with {worker.returncode}; see {log}.")
 
-    def progress(self, done: int, total: int, *, last: bool = False) -> None:
+    def progress(self, total: int, seconds: float, *, last: bool = False) -> None:
+        done = Job.objects.filter(finished_at__isnull=False).count()
         filled = WIDTH * done // max(total, 1)
         bar = "#" * filled + "." * (WIDTH - filled)
-        text = f"  [{bar}] {done}/{total}"
+        text = f"  [{bar}] {done}/{total}  {seconds:.0f} s"
         if self.stdout.isatty():
             self.stdout.write(f"\r{text}", ending="\n" if last else "")
         else:
@@ -134,10 +141,12 @@ class Command(BaseCommand):
             f"  {finished} jobs in {busy:.1f} s: {rate:.0f} jobs a second, each an index write"
         )
         retried = Job.objects.filter(attempt__gt=1).count()
-        self.say(f"  {retried} retried; {seconds:.0f} s in all with storing and starting\n")
+        self.say(f"  {retried} retried; {seconds:.0f} s in all with storing and starting")
         dead = list(Job.objects.filter(state="dead").order_by("finished_at")[:5])
         if dead:
-            self.say("Dead for good: trying again would not make these files readable", title=True)
+            self.say(
+                "\nDead for good: trying again would not make these files readable", title=True
+            )
         for job in dead:
             attempt = Attempt.objects.filter(job_id=job.id).latest("pk")
             path = Document.objects.get(pk=job.payload["document_id"]).path
@@ -159,8 +168,21 @@ def store(path: str, content: bytes) -> None:
     enqueue(index_document, document_id=document.pk)
 
 
-def standard_library() -> list[Path]:
-    """Every source file of the running interpreter's standard library."""
+def stop(worker: subprocess.Popen[bytes]) -> None:
+    """End a worker that still runs; it hands back what it has not finished."""
+    if worker.poll() is None:
+        worker.terminate()
+        worker.wait()
+
+
+def standard_library(limit: int | None) -> list[Path]:
+    """The source files of the running interpreter's standard library; ``limit`` from all over."""
     root = Path(sysconfig.get_path("stdlib"))
-    files = root.rglob("*.py")
-    return sorted(f for f in files if "site-packages" not in f.parts and f.is_file())
+    files = sorted(
+        file
+        for file in root.rglob("*.py")
+        if not {"site-packages", "dist-packages"} & {*file.parts} and file.is_file()
+    )
+    if limit is None or limit >= len(files):
+        return files
+    return [files[number * len(files) // limit] for number in range(limit)]
