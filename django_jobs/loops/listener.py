@@ -79,7 +79,10 @@ class Listener(threading.Thread):
 
     def _listen(self, connection: psycopg.Connection[Any]) -> None:
         self._listen_on(connection)
-        connection.execute("SELECT pg_notify(%s, %s)", (CHANNEL, SELF_TEST))
+        # From another session: behind a pooler the answer to a statement of our own carries the
+        # echo, whatever becomes of messages that arrive between statements.
+        with self._connect() as other:
+            other.execute("SELECT pg_notify(%s, %s)", (CHANNEL, SELF_TEST))
         if not self._echo(connection):
             if not self._told:
                 logger.warning(

@@ -160,7 +160,7 @@ def test_every_mode_of_psycopg_runs_every_kind_of_job(
     every_kind_runs(worker, monkeypatch, OPTIONS=options)
 
 
-def every_kind_runs(worker: Any, monkeypatch: Any, **database: Any) -> Any:
+def every_kind_runs(worker: Any, monkeypatch: Any, *, says: str = "", **database: Any) -> Any:
     monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "tests.settings")
     monkeypatch.setenv("TEST_DATABASE", json.dumps(database))
     many = enqueue_many(record.call(str(n)) for n in range(300))
@@ -174,6 +174,7 @@ def every_kind_runs(worker: Any, monkeypatch: Any, **database: Any) -> Any:
     running = worker()
     until(lambda: all(get(r.id).state == "done" for r in [*many, *kinds]), 60)
     until(lambda: all(get(r.id).state == "dead" for r in bad), 60)
+    running.wait_for(says)  # a verdict on LISTEN takes a second, these jobs hardly more
     assert running.stop() == 0
     assert "Traceback" not in running.output
     return running
@@ -231,8 +232,9 @@ def test_behind_pgbouncer_in_transaction_mode_every_kind_of_job_runs_by_polling(
     worker: Any, monkeypatch: Any, pgbouncer: int
 ) -> None:
     database = {"HOST": "127.0.0.1", "PORT": str(pgbouncer), "DISABLE_SERVER_SIDE_CURSORS": True}
-    running = every_kind_runs(worker, monkeypatch, **database)
-    assert running.output.count("LISTEN delivers nothing on database 'default'") == 1
+    deaf = "LISTEN delivers nothing on database 'default'"
+    running = every_kind_runs(worker, monkeypatch, says=deaf, **database)
+    assert running.output.count(deaf) == 1
 
 
 def test_a_listen_that_delivers_nothing_is_noticed_and_said_once(
