@@ -55,7 +55,7 @@ class Listener(threading.Thread):
         delay = 0.2
         while not self._stopping.is_set():
             try:
-                with self._connect() as connection:
+                with self._connect("listener") as connection:
                     delay = 0.2
                     self._listen(connection)
             except Exception as error:
@@ -66,12 +66,12 @@ class Listener(threading.Thread):
             self._stopping.wait(delay)
             delay = min(delay * 2, 10.0)
 
-    def _connect(self) -> psycopg.Connection[Any]:
+    def _connect(self, purpose: str) -> psycopg.Connection[Any]:
         wrapper = connections[self.alias]
         parameters = wrapper.get_connection_params()
         for name in ("cursor_factory", "context", "prepare_threshold"):
             parameters.pop(name, None)
-        parameters.setdefault("application_name", "django_jobs listener")
+        parameters.setdefault("application_name", f"django_jobs {purpose}")
         return psycopg.connect(**parameters, autocommit=True)
 
     def _listen_on(self, connection: psycopg.Connection[Any]) -> None:
@@ -81,7 +81,7 @@ class Listener(threading.Thread):
         self._listen_on(connection)
         # From another session: behind a pooler the answer to a statement of our own carries the
         # echo, whatever becomes of messages that arrive between statements.
-        with self._connect() as other:
+        with self._connect(SELF_TEST) as other:
             other.execute("SELECT pg_notify(%s, %s)", (CHANNEL, SELF_TEST))
         if not self._echo(connection):
             if not self._told:
