@@ -16,8 +16,8 @@ from django.core.management.base import BaseCommand, CommandError
 from django.utils import autoreload
 
 from django_jobs import conf
-from django_jobs.checks import THREADS
 from django_jobs import connections as sessions
+from django_jobs.checks import THREADS
 from django_jobs.loops.process import LOOPS, Plan, Process
 from django_jobs.loops.supervisor import SECOND_SIGNAL, Supervisor
 from django_jobs.models import picking
