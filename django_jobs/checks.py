@@ -25,15 +25,13 @@ from django.core.management.base import BaseCommand
 from django.db import connections
 
 from django_jobs import conf
-from django_jobs.connections import SQLITE_OPTIONS
+from django_jobs.connections import SQLITE_OPTIONS, pool_size
 from django_jobs.errors import SettingsError
 
 MINIMUM_POSTGRES = 15
 MINIMUM_SQLITE = (3, 37)
 THREADS = 4
 """Threads of a worker process that is not told otherwise."""
-POOL_SIZE = 4
-"""``max_size`` of a psycopg pool that sets none."""
 
 
 @register
@@ -181,17 +179,8 @@ def check_pools(**_: Any) -> list[CheckMessage]:
             id="django_jobs.W004",
         )
         for alias in connections
-        if (size := _pool_size(alias)) is not None and size < THREADS
+        if (size := pool_size(alias)) is not None and size < THREADS
     ]
-
-
-def _pool_size(alias: str) -> int | None:
-    pool = connections.settings[alias].get("OPTIONS", {}).get("pool")
-    if not pool:
-        return None
-    options = pool if isinstance(pool, dict) else {}
-    size = options.get("max_size")
-    return int(options.get("min_size", POOL_SIZE) if size is None else size)
 
 
 @register(Tags.database)

@@ -37,14 +37,14 @@ def prepare_sqlite() -> None:
 
 
 def pool_size(alias: str) -> int | None:
-    """How many connections Django's pool gives out at most; ``None`` without a pool or a bound."""
+    """How many connections Django's pool gives out at most; ``None`` without a pool."""
     pool = connections.settings[alias].get("OPTIONS", {}).get("pool")
     if not pool:
         return None
     # psycopg's own defaults: four connections, and as many at most.
     options = {} if pool is True else pool
-    size: int | None = options.get("max_size", options.get("min_size", 4))
-    return size
+    size = options.get("max_size")
+    return int(options.get("min_size", 4) if size is None else size)
 
 
 def own_connection(alias: str) -> None:

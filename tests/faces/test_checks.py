@@ -120,7 +120,13 @@ def test_atomic_requests_on_several_databases_are_pointed_out(database: Any) -> 
 
 @pytest.mark.parametrize(
     ("pool", "warned"),
-    [({"max_size": 3}, True), ({"min_size": 1}, True), ({"max_size": 4}, False), (True, False)],
+    [
+        ({"max_size": 3}, True),
+        ({"min_size": 1, "max_size": None}, True),
+        ({"min_size": 1}, True),
+        ({"max_size": 4}, False),
+        (True, False),
+    ],
 )
 def test_a_pool_smaller_than_the_threads_is_pointed_out(
     database: Any, pool: Any, warned: bool
