@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 from uuid import UUID
@@ -12,7 +11,6 @@ from django.contrib.admin.utils import flatten_fieldsets
 from django.db.models import Q, QuerySet, TextField
 from django.db.models.functions import Cast, Left, Now
 from django.http import HttpRequest, HttpResponse
-from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
@@ -20,7 +18,6 @@ from django_jobs.admin.listing import NameFilter, QueueFilter, StateFilter
 from django_jobs.admin.operator import OperatorAdmin
 from django_jobs.admin.orders import CANCEL, RETRY, VERBS, Verb
 from django_jobs.admin.showing import (
-    EMPTY,
     PARSE_LIMIT,
     TEXT_LIMIT,
     cell,
@@ -102,17 +99,13 @@ class JobAdmin(OperatorAdmin):
         rows = rows.defer(*_DOCUMENTS).annotate(clock=Now())
         return rows
 
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
-    ) -> tuple[QuerySet[Any], bool]:
-        """Exact ids, beginnings of keys, exact callers: nothing that reads long texts."""
-        term = search_term.strip()
-        if not term:
-            return queryset, False
-        with contextlib.suppress(ValueError):
-            wanted = UUID(term)
-            return queryset.filter(id__in=[wanted, *self._standing_for(wanted)]), False
-        return queryset.filter(Q(idempotency_key__startswith=term) | Q(enqueued_by=term)), False
+    def with_id(self, wanted: UUID) -> Q:
+        """The job, or the one that stands for an enqueue with this id."""
+        return Q(id__in=[wanted, *self._standing_for(wanted)])
+
+    def with_text(self, term: str) -> Q:
+        """Beginnings of keys, and exact callers."""
+        return super().with_text(term) | Q(enqueued_by=term)
 
     def _standing_for(self, entry_id: UUID) -> list[UUID]:
         """The job onto which an enqueue with this id was deduplicated."""
@@ -150,11 +143,7 @@ class JobAdmin(OperatorAdmin):
     @admin.display(description="superseded by")
     def superseded(self, job: Job) -> SafeString | str:
         """The newer job of its lane."""
-        if job.superseded_by is None:
-            return EMPTY
-        name = f"{self.opts.app_label}_{self.opts.model_name}_change"
-        url = reverse(f"admin:{name}", args=[job.superseded_by], current_app=self.admin_site.name)
-        return format_html('<a href="{}">{}</a>', url, job.superseded_by)
+        return self.link_to_job(job.superseded_by)
 
     @admin.display(description="payload")
     def d_payload(self, job: Job) -> SafeString | str:

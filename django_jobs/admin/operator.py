@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
+from uuid import UUID
 
 from django.contrib import admin, messages
 from django.contrib.admin import helpers
@@ -15,10 +16,11 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
 
 from django_jobs.admin.listing import CountedPaginator
 from django_jobs.admin.orders import CANCEL, RETRY, ROW_LIMIT, VERBS, Report, Verb, carry_out
-from django_jobs.admin.showing import cell, visible
+from django_jobs.admin.showing import EMPTY, cell, visible
 from django_jobs.models import Job
 
 if TYPE_CHECKING:
@@ -83,6 +85,35 @@ class OperatorAdmin(BaseAdmin):
         rows = super().get_queryset(request)
         tenant = self.tenant_of(request)
         return rows if tenant is None else rows.filter(tenant=tenant)
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        """By id or by text; nothing that reads long texts."""
+        term = search_term.strip()
+        if not term:
+            return queryset, False
+        try:
+            wanted = UUID(term)
+        except ValueError:
+            return queryset.filter(self.with_text(term)), False
+        return queryset.filter(self.with_id(wanted)), False
+
+    def with_id(self, wanted: UUID) -> Q:
+        """The rows that a search for an id finds."""
+        return Q(id=wanted)
+
+    def with_text(self, term: str) -> Q:
+        """The rows that a search for a text finds: by the beginnings of their keys."""
+        return Q(idempotency_key__startswith=term)
+
+    def link_to_job(self, job_id: UUID | None) -> SafeString | str:
+        """The job's page, if there is such a job."""
+        if job_id is None:
+            return EMPTY
+        page = f"admin:{self.opts.app_label}_job_change"
+        url = reverse(page, args=[job_id], current_app=self.admin_site.name)
+        return format_html('<a href="{}">{}</a>', url, job_id)
 
     def get_urls(self) -> list[URLPattern]:
         """The stock URLs, and one page for each order to a single row."""

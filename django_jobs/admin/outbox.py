@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 from uuid import UUID
 
@@ -19,7 +18,7 @@ from django_jobs import conf
 from django_jobs.admin.listing import DatabaseFilter, NameFilter, OutcomeFilter
 from django_jobs.admin.operator import OperatorAdmin
 from django_jobs.admin.orders import CANCEL, RETRY, Verb
-from django_jobs.admin.showing import EMPTY, column, document, moment, prose, visible
+from django_jobs.admin.showing import column, document, moment, prose, visible
 from django_jobs.models import Outbox
 from django_jobs.models.outbox import OUTCOMES, QUARANTINED
 from django_jobs.operations import outbox_aliases
@@ -100,17 +99,9 @@ class OutboxAdmin(OperatorAdmin):
         """The entry's id, which is the job's."""
         return row.id
 
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
-    ) -> tuple[QuerySet[Any], bool]:
-        """Exact ids and beginnings of keys."""
-        term = search_term.strip()
-        if not term:
-            return queryset, False
-        with contextlib.suppress(ValueError):
-            wanted = UUID(term)
-            return queryset.filter(Q(id=wanted) | Q(job_id=wanted)), False
-        return queryset.filter(idempotency_key__startswith=term), False
+    def with_id(self, wanted: UUID) -> Q:
+        """The entry, and those that this job stands for."""
+        return Q(id=wanted) | Q(job_id=wanted)
 
     @admin.display(description="outcome")
     def badge(self, entry: Outbox) -> SafeString:
@@ -128,14 +119,7 @@ class OutboxAdmin(OperatorAdmin):
     @admin.display(description="job")
     def job(self, entry: Outbox) -> SafeString | str:
         """The job that stands for it."""
-        if entry.job_id is None:
-            return EMPTY
-        url = reverse(
-            f"admin:{self.opts.app_label}_job_change",
-            args=[entry.job_id],
-            current_app=self.admin_site.name,
-        )
-        return format_html('<a href="{}">{}</a>', url, entry.job_id)
+        return self.link_to_job(entry.job_id)
 
     def orders_for(self, row: Outbox) -> list[Verb]:
         """Cancel while it waits, cancel and retry when it is quarantined."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from django.db import InterfaceError, InternalError, OperationalError
 
 from django_jobs import connections as sessions
+from django_jobs.models import picking
 
 logger = logging.getLogger("django_jobs.runner")
 
@@ -76,7 +77,7 @@ class LoopThread(threading.Thread):
         except (OperationalError, InterfaceError) as error:
             return self._outage(error)
         except InternalError as error:
-            if getattr(error.__cause__, "sqlstate", None) == READ_ONLY:
+            if picking.sqlstate(error) == READ_ONLY:
                 return self._outage(error)
             return self._defect()
         except Exception:

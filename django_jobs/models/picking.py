@@ -1,6 +1,7 @@
 """The one place that asks what the database engine can do.
 
-Hot statements live in ``sql/<verb>.sql`` for PostgreSQL with a twin ``sql/<verb>.sqlite.sql``.
+Hot statements live in ``sql/<verb>.sql``, with a twin ``sql/<verb>.sqlite.sql`` where SQLite needs
+other words.
 A method names the verb and its parameters; what differs between the engines is said here.
 """
 
@@ -17,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from django.db import OperationalError, connections, transaction
+from django.db import DatabaseError, OperationalError, connections, transaction
 from django.db.models import CharField, Func
 
 T = TypeVar("T")
@@ -38,15 +39,13 @@ def is_postgres(alias: str) -> bool:
 
 @cache
 def _text(verb: str, postgres: bool) -> str:
-    text = (SQL / (f"{verb}.sql" if postgres else f"{verb}.sqlite.sql")).read_text()
+    twin = SQL / f"{verb}.sqlite.sql"
+    text = (SQL / f"{verb}.sql" if postgres or not twin.exists() else twin).read_text()
     text = "\n".join(line for line in text.splitlines() if not line.startswith("--"))
     if postgres:
         return text
     text = text.replace("{now}", _SQLITE_CLOCK.format(""))
-    for name in ("lease", "delay"):
-        later = _SQLITE_CLOCK.format(f", %({name})s || ' seconds'")
-        text = text.replace(f"{{now + {name}}}", later)
-    return text
+    return text.replace("{now + lease}", _SQLITE_CLOCK.format(", %(lease)s || ' seconds'"))
 
 
 def run(
@@ -126,11 +125,6 @@ def numbers(alias: str, values: Iterable[int]) -> list[int] | str:
     return list(values) if is_postgres(alias) else json.dumps(list(values))
 
 
-def uuids(column: Sequence[Any]) -> list[uuid.UUID]:
-    """A column of ids as either engine returns it."""
-    return [to_uuid(value) for value in column]
-
-
 def to_uuid(value: Any) -> uuid.UUID:
     """An id as either engine returns it."""
     return value if isinstance(value, uuid.UUID) else uuid.UUID(value)
@@ -188,10 +182,16 @@ def impatient_transaction(alias: str, seconds: float) -> Iterator[None]:
         yield
 
 
+def sqlstate(error: DatabaseError) -> str | None:
+    """PostgreSQL's code for an error that Django has wrapped, if it has one."""
+    code: str | None = getattr(error.__cause__, "sqlstate", None)
+    return code
+
+
 def is_contention(error: OperationalError) -> bool:
     """Whether a statement failed only because others were at the same rows."""
-    sqlstate = getattr(error.__cause__, "sqlstate", None)
-    return sqlstate in (*_RETRYABLE, _LOCK_NOT_AVAILABLE) or "is locked" in str(error)
+    locked = sqlstate(error) in (*_RETRYABLE, _LOCK_NOT_AVAILABLE)
+    return locked or "is locked" in str(error)
 
 
 _LOCK_NOT_AVAILABLE = "55P03"
@@ -207,13 +207,13 @@ def retrying(work: Callable[[], T], tries: int = 3) -> T:
         try:
             return work()
         except OperationalError as error:
-            if left == 0 or getattr(error.__cause__, "sqlstate", None) not in _RETRYABLE:
+            if left == 0 or sqlstate(error) not in _RETRYABLE:
                 raise
             time.sleep(random.uniform(0.001, 0.02))
     raise AssertionError("unreachable")
 
 
-BATONS = {"relay": 1, "janitor": 2}
+BATONS = {"relay": 1}
 ADVISORY_CLASS = 0x646A6F62
 """First integer of every advisory lock of ours, so that we never meet the application's own."""
 

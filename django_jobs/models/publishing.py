@@ -90,7 +90,7 @@ def insert_jobs(alias: str, entries: Sequence[Entry]) -> dict[UUID, UUID]:
     for _ in range(_TRIES):
         source, parameters = picking.rows(alias, PUBLISH_TYPES, left)
         inserted = picking.run(alias, "publish", parameters, called=source)
-        standing.update({id_: id_ for id_ in picking.uuids([row[0] for row in inserted])})
+        standing.update((id_, id_) for id_ in (picking.to_uuid(row[0]) for row in inserted))
         left = [entry for entry in left if entry["id"] not in standing]
         standing.update(holders(alias, left))
         left = [entry for entry in left if entry["id"] not in standing]

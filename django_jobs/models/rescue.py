@@ -81,17 +81,21 @@ class RescueMoves(Moves):
         self._record(job.id, job.attempt, job.worker, WORKER_LOST, 0)
         return Lapsed(job.id, job.name, target, crashes)
 
+    def _locked(self, job_id: UUID, tenant: str | None) -> Job:
+        """The job that an operator names, locked; raises ``JobNotFound``, as for a stranger's."""
+        rows = self.filter(id=job_id) if tenant is None else self.filter(id=job_id, tenant=tenant)
+        job = rows.select_for_update().only("id", "state", "name", "idempotency_key").first()
+        if job is None:
+            raise JobNotFound(f"There is no job {job_id}{_of(tenant)}.")
+        return job
+
     def cancel(self, job_id: UUID, *, tenant: str | None, by: str, reason: str) -> State:
         """CANCEL; the state the job was in. Its body, if one runs, learns at its next heartbeat.
 
         Raises ``JobNotFound`` (also for another tenant's job) and ``NotCancellable``.
         """
-        rows = self.filter(id=job_id) if tenant is None else self.filter(id=job_id, tenant=tenant)
         with picking.own_transaction(self.db):
-            job = rows.select_for_update().only("id", "state", "worker").first()
-            if job is None:
-                raise JobNotFound(f"There is no job {job_id}{_of(tenant)}.")
-            was: State = job.known_state
+            was: State = self._locked(job_id, tenant).known_state
             moved = self.filter(id=job_id)._move(
                 states.CANCEL,
                 State.CANCELLED,
@@ -123,13 +127,10 @@ class RescueMoves(Moves):
         ``force`` takes ``cancelled`` and ``done`` jobs too. Raises ``JobNotFound`` and
         ``NotRetryable``.
         """
-        rows = self.filter(id=job_id) if tenant is None else self.filter(id=job_id, tenant=tenant)
         with picking.own_transaction(self.db):
             fresh = Q(worker="") | Q(lease_expires_at=None) | Q(lease_expires_at__lt=Now())
             stopped = ~Q(state=State.CANCELLED) | fresh
-            job = rows.select_for_update().only("id", "state", "name", "idempotency_key").first()
-            if job is None:
-                raise JobNotFound(f"There is no job {job_id}{_of(tenant)}.")
+            job = self._locked(job_id, tenant)
             _require_requeueable(job, force)
             try:
                 with transaction.atomic(using=self.db):

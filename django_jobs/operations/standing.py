@@ -103,6 +103,16 @@ def _entry(entry_id: UUID) -> Outbox | None:
     return None
 
 
+def _alias_of(entry: Outbox) -> str:
+    return entry._state.db or conf.current().database
+
+
+def _require_owner(entry: Outbox, tenant: str | None) -> None:
+    """A stranger's entry is said to be missing, as one that does not exist."""
+    if tenant is not None and entry.tenant != tenant:
+        raise _not_found(entry.id, tenant)
+
+
 def _not_found(job_id: UUID, tenant: str | None) -> JobNotFound:
     of = "" if tenant is None else f" of tenant {tenant!r}"
     return JobNotFound(f"There is no job {job_id}{of}; it may have been pruned.")
@@ -122,13 +132,12 @@ def cancel(
         entry = _entry(job_id)
         if entry is None or entry.outcome not in (None, QUARANTINED):
             return _cancel_job(job_id, entry, tenant, by, reason, follow)
-        rows = publishing.outbox(entry._state.db or conf.current().database)
+        rows = publishing.outbox(_alias_of(entry))
         if rows.cancel(job_id, tenant=tenant, reason=reason):
             # A relay may have died after its jobs and before its marks (two databases).
             published = rows.db != conf.current().database and _job(job_id) is not None
             return _cancel_job(job_id, None, tenant, by, reason, follow) if published else STAGED
-        if tenant is not None and entry.tenant != tenant:
-            raise _not_found(job_id, tenant)
+        _require_owner(entry, tenant)
     return _cancel_job(job_id, None, tenant, by, reason, follow)
 
 
@@ -139,8 +148,7 @@ def _cancel_job(
     if entry is not None and entry.outcome == CANCELLED:
         raise NotCancellable(f"Job {job_id} is cancelled already.")
     if entry is not None and entry.job_id is not None and entry.job_id != job_id:
-        if tenant is not None and entry.tenant != tenant:
-            raise _not_found(job_id, tenant)
+        _require_owner(entry, tenant)
         if not follow:
             raise NotYourJob(
                 f"{job_id} was deduplicated onto job {entry.job_id}, which another caller "
@@ -163,16 +171,14 @@ def retry(job_id: UUID, *, tenant: str | None = None, force: bool = False) -> No
     """
     entry = _entry(job_id)
     if entry is not None and entry.job_id not in (None, job_id):
-        if tenant is not None and entry.tenant != tenant:
-            raise _not_found(job_id, tenant)
+        _require_owner(entry, tenant)
         raise NotYourJob(
             f"{job_id} was deduplicated onto job {entry.job_id}, which another caller enqueued "
             "too. Retry that id."
         )
     if entry is not None and entry.outcome == QUARANTINED:
-        if tenant is not None and entry.tenant != tenant:
-            raise _not_found(job_id, tenant)
-        alias = entry._state.db or conf.current().database
+        _require_owner(entry, tenant)
+        alias = _alias_of(entry)
         if publishing.outbox(alias).unquarantine([job_id]):
             notify(alias, Hint.STAGED)
             return

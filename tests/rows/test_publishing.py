@@ -125,15 +125,15 @@ def test_the_constraint_the_insert_and_the_look_ups_name_the_same_columns_and_st
     fields = list(unique.fields)
     assert unique.condition == Q(state__in=[state.value for state in LIVE])
     states = "state IN (" + ", ".join(f"'{state.value}'" for state in LIVE) + ")"
-    for twin in ("", ".sqlite"):
-        publish = (picking.SQL / f"publish{twin}.sql").read_text()
+    for postgres in (True, False):
+        publish = picking._text("publish", postgres)
         target = re.search(r"ON CONFLICT \((.*?)\)\s+WHERE (.*?\)) DO NOTHING", publish, re.S)
         assert target is not None
         assert target[1].split(", ") == fields
         assert target[2] == states
         sorting = re.search(r"ORDER BY (.*), position", publish)
         assert sorting is not None and sorting[1].split(", ") == fields
-        holders = (picking.SQL / f"holders{twin}.sql").read_text()
+        holders = picking._text("holders", postgres)
         staging = Path(str(publishing.__file__)).with_name("outbox.py").read_text()
         for text in (holders, staging):
             assert re.findall(r"job\.(\w+) = called\.(?!id\b)(\w+)", text) == [
