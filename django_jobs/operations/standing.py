@@ -107,10 +107,12 @@ def _alias_of(entry: Outbox) -> str:
     return entry._state.db or conf.current().database
 
 
-def _require_owner(entry: Outbox, tenant: str | None) -> None:
-    """A stranger's entry is said to be missing, as one that does not exist."""
-    if tenant is not None and entry.tenant != tenant:
-        raise _not_found(entry.id, tenant)
+def _own_entry(entry_id: UUID, tenant: str | None) -> Outbox | None:
+    """``_entry``; a stranger's is said to be missing, as one that does not exist."""
+    entry = _entry(entry_id)
+    if entry is not None and tenant is not None and entry.tenant != tenant:
+        raise _not_found(entry_id, tenant)
+    return entry
 
 
 def _not_found(job_id: UUID, tenant: str | None) -> JobNotFound:
@@ -129,7 +131,7 @@ def cancel(
     """
     # An entry may become a job between two looks; then the second round finds the job.
     for _ in range(2):
-        entry = _entry(job_id)
+        entry = _own_entry(job_id, tenant)
         if entry is None or entry.outcome not in (None, QUARANTINED):
             return _cancel_job(job_id, entry, tenant, by, reason, follow)
         rows = publishing.outbox(_alias_of(entry))
@@ -137,7 +139,6 @@ def cancel(
             # A relay may have died after its jobs and before its marks (two databases).
             published = rows.db != conf.current().database and _job(job_id) is not None
             return _cancel_job(job_id, None, tenant, by, reason, follow) if published else STAGED
-        _require_owner(entry, tenant)
     return _cancel_job(job_id, None, tenant, by, reason, follow)
 
 
@@ -148,7 +149,6 @@ def _cancel_job(
     if entry is not None and entry.outcome == CANCELLED:
         raise NotCancellable(f"Job {job_id} is cancelled already.")
     if entry is not None and entry.job_id is not None and entry.job_id != job_id:
-        _require_owner(entry, tenant)
         if not follow:
             raise NotYourJob(
                 f"{job_id} was deduplicated onto job {entry.job_id}, which another caller "
@@ -169,15 +169,13 @@ def retry(job_id: UUID, *, tenant: str | None = None, force: bool = False) -> No
     ``force`` takes cancelled and done jobs too. A quarantined entry is given back to the relay.
     Raises ``JobNotFound``, ``NotRetryable``, and ``NotYourJob`` for a deduplicated id.
     """
-    entry = _entry(job_id)
+    entry = _own_entry(job_id, tenant)
     if entry is not None and entry.job_id not in (None, job_id):
-        _require_owner(entry, tenant)
         raise NotYourJob(
             f"{job_id} was deduplicated onto job {entry.job_id}, which another caller enqueued "
             "too. Retry that id."
         )
     if entry is not None and entry.outcome == QUARANTINED:
-        _require_owner(entry, tenant)
         alias = _alias_of(entry)
         if publishing.outbox(alias).unquarantine([job_id]):
             notify(alias, Hint.STAGED)

@@ -435,6 +435,8 @@ def test_a_staged_job_is_cancelled_before_it_exists_and_never_does(jobs_alias: s
     assert (get(staged.id).state, get(staged.id).reason) == ("cancelled", "why")
     with pytest.raises(NotCancellable):
         django_jobs.cancel(staged.id)
+    with pytest.raises(JobNotFound):  # A stranger does not learn that it exists, now either.
+        django_jobs.cancel(staged.id, tenant="b")
     assert relay.tick(jobs_alias) == 0
     assert jobs().count() == 0
 
