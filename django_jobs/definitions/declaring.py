@@ -89,18 +89,8 @@ def job(
     Raises ``DeclarationError``, always with the edit that mends it.
     """
     _refuse_bare(misplaced)
-    given = Given(
-        key=idempotency_key,
-        tenant=tenant,
-        lane=lane,
-        supersede_running=supersede_running,
-        queue=queue,
-        priority=priority,
-        retry=retry,
-        timeout=timeout,
-        max_payload=max_payload,
-        name=name,
-    )
+    where = (queue, priority, retry, timeout, max_payload, name)
+    given = Given(idempotency_key, tenant, lane, supersede_running, *where)
 
     def decorate(fn: Callable[P, R]) -> Definition[P, R]:
         return _declare(fn, given)

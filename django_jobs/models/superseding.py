@@ -111,11 +111,16 @@ def _spares(name: str) -> bool:
 
 
 def _superseded(rows: Iterable[tuple[Any, ...]]) -> list[Superseded]:
+    # Its body was running if the row has an expiry. The statement returns the column itself: after
+    # an UPDATE ... FROM, SQLite 3.40 answers IS NOT NULL in RETURNING with TRUE for a NULL.
     return [
         Superseded(
-            picking.to_uuid(id_), LaneKey(name, tenant, lane), picking.to_uuid(by), bool(ran)
+            picking.to_uuid(id_),
+            LaneKey(name, tenant, lane),
+            picking.to_uuid(by),
+            expiry is not None,
         )
-        for id_, name, tenant, lane, by, ran, state in rows
+        for id_, name, tenant, lane, by, expiry, state in rows
         if state == "cancelled"
     ]
 

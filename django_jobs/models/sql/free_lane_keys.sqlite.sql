@@ -14,4 +14,4 @@ WHERE job.name = called.name
     AND job.lane = called.lane AND job.id <> called.id
     AND NOT (job.lease IS NULL AND job.attempt = 0 AND job.started_at IS NULL)
     AND NOT EXISTS (SELECT 1 FROM django_jobs_job AS same WHERE same.id = called.id)
-RETURNING id, name, tenant, lane, superseded_by, lease_expires_at IS NOT NULL, state
+RETURNING id, name, tenant, lane, superseded_by, lease_expires_at, state

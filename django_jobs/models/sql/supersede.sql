@@ -42,4 +42,4 @@ WHERE job.id = older.id
     AND job.state IN ('ready', 'delayed', 'running', 'suspended')
 RETURNING
     job.id, job.name, job.tenant, job.lane, job.superseded_by,
-    job.lease_expires_at IS NOT NULL, job.state
+    job.lease_expires_at, job.state

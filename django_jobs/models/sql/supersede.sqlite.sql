@@ -33,4 +33,4 @@ SET state = CASE WHEN older.spared THEN 'running' ELSE 'cancelled' END,
     finished_at = CASE WHEN NOT older.spared THEN {now} END
 FROM older
 WHERE job.id = older.id
-RETURNING id, name, tenant, lane, superseded_by, lease_expires_at IS NOT NULL, state
+RETURNING id, name, tenant, lane, superseded_by, lease_expires_at, state
