@@ -7,12 +7,13 @@ from uuid import UUID
 
 import pytest
 from django.db import connections, transaction
+from psycopg import IsolationLevel
 
 import django_jobs
 from django_jobs import PER_CALL, enqueue, enqueue_many, get, job, retry
 from django_jobs.errors import DeclarationError, DuplicateJob, LaneMovedOn
 from django_jobs.loops import relay
-from django_jobs.models import Job, Lane, LaneKey, Outbox, publishing
+from django_jobs.models import Job, Lane, LaneKey, Outbox, picking, publishing
 from django_jobs.models.lane import lock_and_draw
 from django_jobs.outcomes import Superseded
 from django_jobs.signals import job_superseded
@@ -244,6 +245,17 @@ def test_an_entry_displaces_what_was_staged_before_it_and_nothing_after(jobs_ali
     assert row(second).superseded_by == third
 
 
+def test_what_stands_between_two_entries_of_a_claim_gives_way_to_the_second(
+    jobs_alias: str,
+) -> None:
+    first, between, last = (stage(jobs_alias, reindex.call(1, text))[0] for text in "abc")
+    entries = publishing.outbox(jobs_alias)
+    entries.filter(id=between).update(next_try_at="2100-01-01T00:00:00Z")
+    relay_all(jobs_alias)
+    assert entries.get(id=between).job_id == last
+    assert row(first).superseded_by == last
+
+
 @postgres_only
 def test_an_entry_of_a_transaction_that_commits_late_wins() -> None:
     """d9, R51, R53: it looks older, but its data is the newest."""
@@ -376,25 +388,40 @@ def test_publishers_of_one_lane_leave_one_live_job() -> None:
         assert live.get().id == newest.id == head().last_job
 
 
-@pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
+@pytest.mark.parametrize("level", [IsolationLevel.REPEATABLE_READ, IsolationLevel.SERIALIZABLE])
 @postgres_only
-def test_a_connection_of_another_isolation_level_publishes_all_the_same(level: str) -> None:
+def test_a_connection_of_another_isolation_level_publishes_all_the_same(
+    level: IsolationLevel,
+) -> None:
     """d3: a snapshot that is older than the lock would leave two live jobs."""
     with party() as other:
-        other.do(_set_isolation, level)
+        other.do(configure, level)
         holder = transaction.atomic(using="default")
         with holder:
             lock_and_draw("default", [LaneKey(reindex.name, "", "1")])
-            waiting = other.start(lambda: enqueue(reindex, 1, "later").id)
+            waiting = other.start(publish_once, reindex.call(1, "later"))
             until_one_waits()
             publishing.publish_now("default", _entries([reindex.call(1, "earlier")]))
-        later = waiting.result(30)
-    assert jobs().filter(state__in=LIVE).get().id == later
+        waiting.result(30)
+    assert jobs().filter(state__in=LIVE).get().payload["text"] == "later"
 
 
-def _set_isolation(level: str) -> None:
-    with connections["default"].cursor() as cursor:
-        cursor.execute(f"SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL {level}")
+def publish_once(*calls: Any) -> None:
+    """One transaction, not tried again after a deadlock or a serialization error."""
+    with picking.own_transaction("default"):
+        publishing.publish_now("default", _entries(calls))
+
+
+def configure(level: IsolationLevel) -> None:
+    """As a project does in the OPTIONS of its database; this thread's connection only."""
+    connection = connections["default"]
+    connection.close()
+    options = {**connection.settings_dict["OPTIONS"], "isolation_level": level}
+    connection.settings_dict = {**connection.settings_dict, "OPTIONS": options}
+    connection.connect()
+    with connection.cursor() as cursor, transaction.atomic():
+        cursor.execute("SHOW transaction_isolation")
+        assert cursor.fetchone() == (level.name.lower().replace("_", " "),)
 
 
 @postgres_only
@@ -402,10 +429,10 @@ def test_lanes_that_share_stripes_are_published_without_a_deadlock() -> None:
     """d5, d6: locks are taken by the integer, not by the text."""
 
     def publish_some(step: int) -> None:
-        for n in range(10):
-            enqueue_many([reindex.call(k * step % 401, str(n)) for k in range(100)])
+        for _ in range(15):
+            publish_once(*[reindex.call(n) for n in range(200)[::step]])
 
-    at_once(*[lambda s=s: publish_some(s) for s in (1, 7, 400)])
+    at_once(*[lambda s=s: publish_some(s) for s in (1, -1, 1, -1)])
     live = jobs().filter(state__in=LIVE)
     assert live.count() == len(set(live.values_list("lane", flat=True)))
 
