@@ -58,6 +58,15 @@ def reindex(document: int, text: str = "", seconds: float = 0.0) -> str:
     return text
 
 
+@job(lane="{document}", retry=FAST)
+def stubborn(document: int, text: str, seconds: float) -> str:
+    """Like ``reindex``, but never asks whether it should stop."""
+    note(f"start {text}")
+    time.sleep(seconds)
+    note(f"end {text}")
+    return text
+
+
 @job(lane="{document}", supersede_running="on_start", retry=FAST)
 def patient(document: int, text: str = "", fails: int = 0) -> str:
     """Like ``reindex``, but an older run goes on until a newer one is about to start."""
