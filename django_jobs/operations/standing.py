@@ -26,6 +26,7 @@ class Standing:
     ``state`` is the job's state, ``"staged"`` until there is a job, or the outcome of an entry
     that never became one (``"cancelled"``, ``"quarantined"``, ``"refused_duplicate"``).
     ``job_id`` is the job that stands for the id, another one's when it was deduplicated.
+    ``superseded_by`` is the newer job of its lane that ended it.
     """
 
     id: UUID
@@ -35,6 +36,7 @@ class Standing:
     queue: str
     tenant: str
     deduped: bool = False
+    superseded_by: UUID | None = None
     attempt: int = 0
     result: Any = None
     progress: Any = None
@@ -67,6 +69,7 @@ def get(job_id: UUID, *, tenant: str | None = None) -> Standing:
         queue=job.queue,
         tenant=job.tenant,
         deduped=job.id != job_id,
+        superseded_by=job.superseded_by,
         attempt=job.attempt,
         result=job.result,
         progress=job.progress,
