@@ -16,6 +16,7 @@
     ├── MoveRefused                 the job's state does not allow what was asked
     │   ├── NotCancellable
     │   ├── NotRetryable
+    │   │   └── LaneMovedOn         something newer was published in the job's lane
     │   └── NotYourJob              the id stands for a job that another caller enqueued
     ├── UnknownValue                a row holds a value this release does not know
     ├── NoCurrentJob                current_job() outside a job's body
@@ -99,6 +100,17 @@ class NotCancellable(MoveRefused):
 
 class NotRetryable(MoveRefused):
     """The job is live, still stopping, or its key is held by another live job."""
+
+
+class LaneMovedOn(NotRetryable):
+    """A newer job was published in the lane of this one; ``newer`` is its id, if it is known."""
+
+    def __init__(self, job_id: object, newer: object) -> None:
+        self.job_id, self.newer = job_id, newer
+        super().__init__(
+            f"Job {job_id} cannot run again: its lane moved on to job {newer}, whose data is "
+            "newer. Retry that one, or pass as_newest=True to make this the lane's newest."
+        )
 
 
 class NotYourJob(MoveRefused):

@@ -23,6 +23,7 @@ from django_jobs.errors import Interrupted, JobTimeout, LeaseLost
 from django_jobs.failures import failure_of
 from django_jobs.leases import Held
 from django_jobs.models import Job, Run
+from django_jobs.operations.yielding import supersede_running
 from django_jobs.outcomes import Buried, Lost, Outcome, Parked, Retried, Shed, Succeeded
 from django_jobs.payloads import encode_value
 from django_jobs.retries import decide
@@ -112,6 +113,7 @@ def _unknown(run: Run) -> Outcome:
 def _begin(held: Held, definition: Definition) -> tuple[CurrentJob, dict[str, Any]]:
     """Everything between the claim and the body: arguments, the current job, the signal."""
     run = held.run
+    _take_lane(run, definition)
     payload = run.payload if run.payload is not None else Job.objects.all().payload_of(run.id)
     arguments = definition.arguments.decode(payload)
     deadline = None if run.timeout is None else time.monotonic() + run.timeout
@@ -127,6 +129,12 @@ def _begin(held: Held, definition: Definition) -> tuple[CurrentJob, dict[str, An
     )
     job_started.send_robust(sender=run.name, run=run)
     return current, arguments
+
+
+def _take_lane(run: Run, definition: Definition) -> None:
+    spares = definition.supersede_running == "on_start"
+    if run.lane is not None and spares and not supersede_running(run):
+        raise LeaseLost(f"the lane of job {run.name} {run.id} is busy")  # Handed back, for now.
 
 
 def _store_progress(run: Run, value: Any) -> None:

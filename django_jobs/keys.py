@@ -74,6 +74,13 @@ class Derivation:
         """The text for these (decoded) arguments; raises ``KeyRefused``."""
         return plain_text(self.derive(arguments), self.what, chars=self.chars, octets=self.octets)
 
+    def or_none(self, arguments: Mapping[str, Any]) -> str | None:
+        """As a call, but a callable may answer ``None``: nothing for these arguments."""
+        value = self.derive(arguments)
+        if value is None:
+            return None
+        return plain_text(value, self.what, chars=self.chars, octets=self.octets)
+
 
 def derivation(
     spec: Spec,

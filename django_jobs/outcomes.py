@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from uuid import UUID
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,14 @@ class Buried:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The job was cancelled or superseded while it ran; the row says so already."""
+    """The job was cancelled while it ran; the row says so already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Superseded:
+    """A newer job of its lane, ``by``, ended this one while it ran; the row says so already."""
+
+    by: UUID
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,4 +71,4 @@ class Lost:
     """The row is no longer ours; nothing may be written."""
 
 
-Outcome = Succeeded | Retried | Parked | Shed | Buried | Stopped | Lost
+Outcome = Succeeded | Retried | Parked | Shed | Buried | Stopped | Superseded | Lost

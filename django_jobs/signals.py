@@ -5,6 +5,8 @@
 - ``job_started(sender, run)``: a body is about to run. ``run`` is a ``django_jobs.models.Run``.
 - ``job_ended(sender, run, outcome, seconds)``: the run has ended and its outcome is stored.
 - ``job_lapsed(sender, job_id, state)``: a worker was lost; the job is ``ready`` again or ``dead``.
+- ``job_superseded(sender, job_id, superseded_by, ran)``: a newer job of its lane was published.
+  ``ran``: its body was running and is told to stop.
 """
 
 from __future__ import annotations
@@ -14,3 +16,4 @@ from django.dispatch import Signal
 job_started = Signal()
 job_ended = Signal()
 job_lapsed = Signal()
+job_superseded = Signal()

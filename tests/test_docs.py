@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from django_jobs import definitions
+from django_jobs.models import Job
+from django_jobs.testing import drain
 from tests.waiting import until
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -159,3 +162,13 @@ def test_no_required_guarantee_is_left_out() -> None:
     assert [n for n in guarantees() if n.startswith("S")] == [f"S{n}" for n in range(1, 31)]
     unbuilt = [n for n, tests in guarantees().items() if tests[0].startswith("not built yet")]
     assert unbuilt == ["S28", "S29"]
+
+
+def test_the_page_on_lanes_does_what_it_says(jobs_alias: str) -> None:
+    module: dict[str, object] = {"__name__": "tests.page_on_lanes"}
+    definitions.allow("tests.page_on_lanes")
+    for text in blocks("docs/how-to/lanes.md"):
+        exec(compile(text, "docs/how-to/lanes.md", "exec"), module)
+    assert [type(ran.outcome).__name__ for ran in drain()] == ["Succeeded"]
+    assert module["texts"] == {7: "third"}
+    assert sorted(Job.objects.values_list("state", flat=True)) == ["cancelled", "cancelled", "done"]

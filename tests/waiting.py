@@ -11,4 +11,4 @@ def until(happened: Callable[[], object], timeout: float = 30.0) -> None:
     deadline = time.monotonic() + timeout
     while not happened():
         assert time.monotonic() < deadline, f"did not happen within {timeout} s"
-        time.sleep(0.02)
+        time.sleep(0.005)

@@ -93,9 +93,9 @@ def is_priority(value: object) -> bool:
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """One call, checked and derived in full before any statement runs.
 
-    ``idempotency_key`` is ``None`` for ``PER_CALL``, ``tenant`` is ``""`` for none, ``delay`` and
-    ``timeout`` are seconds, ``database`` is the alias that was asked for. (A Struct is made in a
-    tenth of the time of a frozen dataclass, and one is made for each call.)
+    ``idempotency_key`` is ``None`` for ``PER_CALL``, ``lane`` for no lane, ``tenant`` is ``""``
+    for none; ``delay`` and ``timeout`` are seconds, ``database`` is the alias that was asked for.
+    (A Struct is made in a tenth of the time of a frozen dataclass, and one is made for each call.)
     """
 
     name: str
@@ -103,6 +103,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     priority: int
     tenant: str
     idempotency_key: str | None
+    lane: str | None
     payload: str
     run_at: datetime | None
     delay: float | None

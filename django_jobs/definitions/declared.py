@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, Literal, ParamSpec, TypeVar
 
 from asgiref.sync import sync_to_async
 
@@ -22,6 +22,9 @@ from django_jobs.retries import Retry
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+SupersedeRunning = Literal["now", "on_start"]
+"""When a newer job of a lane ends an older one that runs."""
 
 _enqueue: Callable[..., Enqueued] | None = None
 
@@ -47,13 +50,16 @@ class Declared:
     max_payload: int | None
     key: Derivation | None
     tenant: Derivation | None
+    lane: Derivation | None
+    supersede_running: SupersedeRunning
 
 
 class Definition(Generic[P, R]):
     """A job. Calling it runs its body here and now, as if it were not decorated.
 
     ``fn`` is the body; ``arguments`` and ``result`` say what it takes and returns; ``options``
-    are those of ``using()``. ``key`` is ``None`` for ``PER_CALL``, ``tenant`` for no tenant.
+    are those of ``using()``. ``key`` is ``None`` for ``PER_CALL``, ``tenant`` for no tenant,
+    ``lane`` for a job without lanes.
     """
 
     def __init__(self, fn: Callable[P, R], declared: Declared) -> None:
@@ -70,6 +76,8 @@ class Definition(Generic[P, R]):
         self.max_payload = declared.max_payload
         self.key = declared.key
         self.tenant = declared.tenant
+        self.lane = declared.lane
+        self.supersede_running = declared.supersede_running
         self.module = fn.__module__
         # Attributes that the function carries stay its own: one may be called like ours.
         functools.update_wrapper(self, fn, updated=())
@@ -165,6 +173,7 @@ def request_of(
         priority=definition.priority if options.priority is None else options.priority,
         tenant=_tenant_of(definition, arguments),
         idempotency_key=definition.key(arguments) if definition.key else None,
+        lane=definition.lane.or_none(arguments) if definition.lane else None,
         payload=payload,
         run_at=options.run_at,
         delay=delay,

@@ -11,7 +11,12 @@ from typing import Any, ParamSpec, TypeVar
 from django.conf import settings as django_settings
 
 from django_jobs.definitions.calls import PRIORITIES, is_priority
-from django_jobs.definitions.declared import Declared, Definition, check_tenant_declared
+from django_jobs.definitions.declared import (
+    Declared,
+    Definition,
+    SupersedeRunning,
+    check_tenant_declared,
+)
 from django_jobs.definitions.registered import register
 from django_jobs.durations import seconds
 from django_jobs.errors import DeclarationError, KeyRefused
@@ -39,6 +44,8 @@ class Given:
 
     key: Any
     tenant: Any
+    lane: Any
+    supersede_running: Any
     queue: Any
     priority: Any
     retry: Any
@@ -53,6 +60,8 @@ def job(
     *,
     idempotency_key: Spec | PerCall | None = None,
     tenant: Spec | None = None,
+    lane: Spec | None = None,
+    supersede_running: SupersedeRunning = "now",
     queue: str = "default",
     priority: int = 0,
     retry: Retry = Retry(),  # noqa: B008 - frozen
@@ -62,10 +71,16 @@ def job(
 ) -> Callable[[Callable[P, R]], Definition[P, R]]:
     """Makes a function a durable job. It stays a function: calling it runs its body.
 
-    - ``idempotency_key`` (required): which calls are the same work. While a job with the same key
-      is live, running included, further calls are answered with it. A template over argument
-      names (``"charge:{order_id}"``), a callable that takes arguments by name, or ``PER_CALL``.
+    - ``idempotency_key`` (required, except with ``lane``): which calls are the same work. While a
+      job with the same key is live, running included, further calls are answered with it. A
+      template over argument names (``"charge:{order_id}"``), a callable that takes arguments by
+      name, or ``PER_CALL``.
     - ``tenant``: whose work it is, in the same forms; keys of two tenants never meet.
+    - ``lane``: newer calls supersede older ones of the same lane, waiting or running; in the same
+      forms, and a callable may return ``None``: this call is in no lane. Every call is then work
+      of its own (``PER_CALL``) unless ``idempotency_key`` names the event it stands for.
+    - ``supersede_running``: ``"now"`` ends an older run when a newer call is published;
+      ``"on_start"`` lets it go on until the newer one is about to run.
     - ``queue``, ``priority`` (smaller runs first), ``retry``.
     - ``timeout``: of each attempt, in seconds or as ``timedelta``.
     - ``max_payload``: bytes of the arguments as JSON; the setting ``MAX_PAYLOAD`` by default.
@@ -74,7 +89,8 @@ def job(
     Raises ``DeclarationError``, always with the edit that mends it.
     """
     _refuse_bare(misplaced)
-    given = Given(idempotency_key, tenant, queue, priority, retry, timeout, max_payload, name)
+    where = (queue, priority, retry, timeout, max_payload, name)
+    given = Given(idempotency_key, tenant, lane, supersede_running, *where)
 
     def decorate(fn: Callable[P, R]) -> Definition[P, R]:
         return _declare(fn, given)
@@ -94,6 +110,7 @@ def _declare(fn: Callable[P, R], given: Given) -> Definition[P, R]:
     _check_function(fn)
     path = _path(fn)
     names = tuple(inspect.signature(fn).parameters)
+    lane = _lane(given.lane, names, path)
     made = Definition(
         fn,
         Declared(
@@ -103,10 +120,12 @@ def _declare(fn: Callable[P, R], given: Given) -> Definition[P, R]:
             retry=_retry(given.retry, path),
             timeout=_timeout(given.timeout, path),
             max_payload=_max_payload(given.max_payload, path),
-            key=_key(given.key, names, path),
+            key=_key(given.key, lane, names, path),
             tenant=None
             if given.tenant is None
             else derivation(given.tenant, names, job=path, field="tenant", chars=MAX_TENANT),
+            lane=lane,
+            supersede_running=_supersede_running(given.supersede_running, lane, path),
         ),
     )
     if django_settings.configured:
@@ -115,8 +134,28 @@ def _declare(fn: Callable[P, R], given: Given) -> Definition[P, R]:
     return made
 
 
-def _key(spec: Any, names: tuple[str, ...], path: str) -> Derivation | None:
-    if spec is PER_CALL:
+def _lane(spec: Any, names: tuple[str, ...], path: str) -> Derivation | None:
+    if spec is None:
+        return None
+    return derivation(spec, names, job=path, field="lane", octets=MAX_KEY_BYTES)
+
+
+def _supersede_running(value: Any, lane: Derivation | None, path: str) -> SupersedeRunning:
+    if value not in ("now", "on_start"):
+        raise DeclarationError(f'{path}: supersede_running={value!r}; write "now" or "on_start".')
+    if lane is None and value != "now":
+        raise DeclarationError(
+            f"{path}: supersede_running={value!r} means nothing without a lane. Add "
+            'lane="{an_argument}", or leave it out.'
+        )
+    checked: SupersedeRunning = value
+    return checked
+
+
+def _key(
+    spec: Any, lane: Derivation | None, names: tuple[str, ...], path: str
+) -> Derivation | None:
+    if spec is PER_CALL or (spec is None and lane is not None):
         return None
     if spec is None:
         example = f"{path.rpartition('.')[2]}:{{{names[0]}}}" if names else "nightly"
@@ -124,7 +163,14 @@ def _key(spec: Any, names: tuple[str, ...], path: str) -> Derivation | None:
             f"{path}: which calls are the same work? Write idempotency_key={example!r}, or "
             f"idempotency_key=PER_CALL if every call is work of its own."
         )
-    return derivation(spec, names, job=path, field="idempotency_key", octets=MAX_KEY_BYTES)
+    key = derivation(spec, names, job=path, field="idempotency_key", octets=MAX_KEY_BYTES)
+    if lane is not None and key.arguments <= lane.arguments:
+        raise DeclarationError(
+            f"{path}: the key is made of the lane's own arguments, so the newest call would be "
+            "answered with the older one that it should supersede. Drop idempotency_key, or name "
+            "the event with an argument that the lane does not use."
+        )
+    return key
 
 
 def _check_function(fn: Any) -> None:

@@ -24,7 +24,7 @@ from django_jobs.loops.worker import Worker
 from django_jobs.memory import resident_megabytes
 from django_jobs.models import picking
 from django_jobs.models.peeking import peek
-from django_jobs.models.waking import Hint, subscribe
+from django_jobs.models.waking import WINDOW, Hint, subscribe
 from django_jobs.operations import outbox_aliases
 from django_jobs.outcomes import Shed
 
@@ -39,6 +39,9 @@ ABANDONED = 70
 
 LOOK_INTERVAL = 0.5
 """How often running jobs are looked at for a cancel where no wake-up tells of it."""
+
+SECOND_LOOK = 2 * WINDOW
+"""Seconds after a hint at which the loops look again: what came just after it was not told."""
 
 SQLITE_LEASE = 120.0
 
@@ -88,6 +91,7 @@ class Process:
         self._quiet = 0
         self._janitor_due = time.monotonic() + settings.janitor_interval * random.random()
         self._beat_all, self._look_due = False, 0.0
+        self._second_look, self._stopped_lately = 0.0, False
         beat = min(0.25, lease / 12)
         self.control = self._loop("control", self._control, on_outage=self.waker.outage)
         self.claimer = self._loop("claimer", self._claim)
@@ -129,16 +133,24 @@ class Process:
         self.finish(1)
 
     def _on_hint(self, hint: Hint) -> None:
+        self._second_look = time.monotonic() + SECOND_LOOK
         if hint is Hint.STAGED:
             self._staged = True
-            self.control.wake()
         elif hint is Hint.READY:
             self.claimer.wake()
         else:
-            self._beat_all = True
-            self.lease_thread.wake()
+            self._stopped_lately = True
+            self._beat_now()
+        self.control.wake()
+
+    def _beat_now(self) -> None:
+        self._beat_all = True
+        self.lease_thread.wake()
 
     def _control(self) -> float:
+        if self._stopped_lately and time.monotonic() >= self._second_look:
+            self._stopped_lately = False
+            self._beat_now()
         staged, self._staged = self._staged, False
         if staged and "relay" in self.plan.loops and self._relay():
             self._staged, self._quiet = True, 0
@@ -174,6 +186,9 @@ class Process:
         pause *= random.uniform(0.9, 1.1)
         if self._staged:
             pause = min(pause, 0.02 if not busy else 0.05)
+        second_look = self._second_look - time.monotonic()
+        if second_look > 0:
+            pause = min(pause, second_look)
         return pause if next_due is None else max(0.0, min(pause, next_due))
 
     def _claim(self) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+from collections.abc import Mapping
 from uuid import UUID
 
 from django.db import DatabaseError, InterfaceError, OperationalError
@@ -11,8 +12,9 @@ from django.db import DatabaseError, InterfaceError, OperationalError
 from django_jobs import conf
 from django_jobs.errors import PublishError
 from django_jobs.ids import new_token
-from django_jobs.models import Outbox, picking, publishing
+from django_jobs.models import LaneKey, Outbox, picking, publishing
 from django_jobs.models.waking import Hint, notify
+from django_jobs.operations.announcing import announce
 
 logger = logging.getLogger("django_jobs.relay")
 
@@ -27,25 +29,41 @@ def tick(outbox_alias: str) -> int:
     """Publish the next entries of one outbox; how many were retired. 0: nothing is due."""
     token = new_token()
     rows = publishing.outbox(outbox_alias)
-    seqs = picking.retrying(lambda: rows.claim(token, limit=BATCH, lease=CLAIM_LEASE))
-    if not seqs:
+    lanes = picking.retrying(lambda: rows.claim(token, limit=BATCH, lease=CLAIM_LEASE))
+    if not lanes:
         return 0
     jobs_alias = conf.current().database
     try:
-        outcomes = picking.retrying(
-            lambda: publishing.publish_claimed(outbox_alias, jobs_alias, token, seqs)
-        )
-        retired = len(outcomes)
-    except (OperationalError, InterfaceError):
-        raise  # The database's fault, not an entry's; the claim lapses if it cannot be released.
+        retired = _publish(outbox_alias, jobs_alias, token, lanes)
+    except (OperationalError, InterfaceError) as error:
+        if not _is_busy(error):
+            raise  # The database's fault, not an entry's.
+        retired = _publish_one_by_one(outbox_alias, jobs_alias, token, lanes)
     except (DatabaseError, PublishError, ValueError):
-        retired = _publish_one_by_one(outbox_alias, jobs_alias, token)
+        retired = _publish_one_by_one(outbox_alias, jobs_alias, token, lanes)
     if retired:
         notify(jobs_alias, Hint.READY)
     return retired
 
 
-def _publish_one_by_one(outbox_alias: str, jobs_alias: str, token: UUID) -> int:
+def _is_busy(error: Exception) -> bool:
+    """Whether somebody else held a lane or a row for too long: later is soon enough."""
+    return isinstance(error, OperationalError) and picking.is_contention(error)
+
+
+def _publish(
+    outbox_alias: str, jobs_alias: str, token: UUID, lanes: Mapping[int, LaneKey | None]
+) -> int:
+    published = picking.retrying(
+        lambda: publishing.publish_claimed(outbox_alias, jobs_alias, token, lanes)
+    )
+    announce(jobs_alias, published)
+    return len(published.outcomes)
+
+
+def _publish_one_by_one(
+    outbox_alias: str, jobs_alias: str, token: UUID, lanes: Mapping[int, LaneKey | None]
+) -> int:
     """Find the entry that fails. It stops its own order group; the others go on."""
     rows = publishing.outbox(outbox_alias)
     stopped: set[tuple[UUID, str]] = set()
@@ -56,9 +74,12 @@ def _publish_one_by_one(outbox_alias: str, jobs_alias: str, token: UUID) -> int:
             left.append(entry.seq)
             continue
         try:
-            retired += len(publishing.publish_claimed(outbox_alias, jobs_alias, token, [entry.seq]))
-        except (OperationalError, InterfaceError):
-            raise
+            retired += _publish(outbox_alias, jobs_alias, token, {entry.seq: lanes[entry.seq]})
+        except (OperationalError, InterfaceError) as error:
+            if not _is_busy(error):
+                raise
+            stopped.add((entry.batch, entry.tenant))
+            left.append(entry.seq)
         except (DatabaseError, PublishError, ValueError) as error:
             stopped.add((entry.batch, entry.tenant))
             _note_failure(outbox_alias, token, entry, error)

@@ -10,7 +10,17 @@ from uuid import UUID
 
 from django_jobs.leases import Held, LeaseBook
 from django_jobs.models import Job, picking
-from django_jobs.outcomes import Buried, Lost, Outcome, Parked, Retried, Shed, Stopped, Succeeded
+from django_jobs.outcomes import (
+    Buried,
+    Lost,
+    Outcome,
+    Parked,
+    Retried,
+    Shed,
+    Stopped,
+    Succeeded,
+    Superseded,
+)
 from django_jobs.signals import job_ended
 
 logger = logging.getLogger("django_jobs.settler")
@@ -117,9 +127,11 @@ class Settler:
 
     def _not_ours(self, held: Held) -> Outcome:
         """The row does not carry our token: cancelled (then its body has ended now), or lost."""
-        if Job.objects.all().body_ended(held.run.id, held.run.worker):
-            return Stopped()
-        return Lost()
+        run, jobs = held.run, Job.objects.all()
+        if not jobs.body_ended(run.id, run.worker):
+            return Lost()
+        by = None if run.lane is None else jobs.superseded_by(run)
+        return Stopped() if by is None else Superseded(by)
 
     def _report(self, held: Held, outcome: Outcome) -> None:
         del self._unstored[held.run.id]

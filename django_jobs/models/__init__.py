@@ -2,7 +2,7 @@
 
 from django_jobs.models.attempt import Attempt
 from django_jobs.models.job import Job, JobQuerySet
-from django_jobs.models.lane import Lane
+from django_jobs.models.lane import Counter, Lane, LaneKey
 from django_jobs.models.moves import NO_FLOOR, Floor
 from django_jobs.models.outbox import Outbox, OutboxQuerySet
 from django_jobs.models.permit import Permit
@@ -12,10 +12,12 @@ from django_jobs.models.run import Run
 __all__ = [
     "NO_FLOOR",
     "Attempt",
+    "Counter",
     "Floor",
     "Job",
     "JobQuerySet",
     "Lane",
+    "LaneKey",
     "Lapsed",
     "Outbox",
     "OutboxQuerySet",

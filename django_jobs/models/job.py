@@ -136,7 +136,7 @@ class Job(models.Model):
             ),
             models.Index(
                 name="django_jobs_job_lane",
-                fields=("name", "tenant", "lane"),
+                fields=("name", "tenant", "lane", "lane_token"),
                 condition=Q(lane__isnull=False, state__in=[s.value for s in LIVE]),
             ),
             models.Index(

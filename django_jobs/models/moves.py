@@ -32,6 +32,14 @@ Floor = tuple[int, object]
 NO_FLOOR: Floor = (-32768, None)
 
 
+ENDED_SUPERSEDED: dict[str, Any] = {
+    "lease": None,
+    "lease_expires_at": None,
+    "reason": "superseded",
+    "finished_at": Now(),
+}
+
+
 class Moves(models.QuerySet["Job"]):
     """What every move stands on. Each returns what it changed; to ignore that is a bug."""
 
@@ -115,11 +123,21 @@ class RunMoves(Moves):
     ) -> bool:
         """A fenced move with its Attempt row; whether it landed, now or at an earlier try."""
         with transaction.atomic(using=self.db):
-            moved = self._held(run)._move(move, target, lease_expires_at=None, **values)
-            if moved and failure is not None:
+            held = self._held(run)
+            again = target not in states.FINISHED
+            if again:
+                held = held.filter(superseded_by=None)
+            moved = held._move(move, target, lease_expires_at=None, **values)
+            yielded = self._give_way(run) if again and not moved else 0
+            if (moved or yielded) and failure is not None:
                 age = time.monotonic() - run.claimed_at
                 self._record(run.id, run.attempt, run.worker, failure, age)
         return bool(moved) or bool(self._landed([run], target))
+
+    def _give_way(self, run: Run) -> int:
+        """End a run that a newer one of its lane had spared, instead of letting it run again."""
+        spared = self._held(run).filter(superseded_by__isnull=False)
+        return spared._move(states.SUPERSEDE, State.CANCELLED, **ENDED_SUPERSEDED)
 
     def retry(self, run: Run, failure: Failure, delay: float) -> bool:
         """RETRY after ``delay`` seconds, at once when it is 0. The attempt stays counted."""
@@ -149,13 +167,19 @@ class RunMoves(Moves):
         """SHED: hand runs back as they were claimed; how many were still ours."""
         handed = 0
         for run in sorted(runs, key=lambda run: run.id):
-            handed += self._held(run)._move(
-                states.SHED,
-                State.READY,
-                attempt=Greatest(F("attempt") - 1, 0),
-                lease_expires_at=None,
-                worker="",
+            handed += (
+                self._held(run)
+                .filter(superseded_by=None)
+                ._move(
+                    states.SHED,
+                    State.READY,
+                    attempt=Greatest(F("attempt") - 1, 0),
+                    lease_expires_at=None,
+                    worker="",
+                )
             )
+            if run.lane is not None:
+                self._give_way(run)
         return handed
 
     def still_held(self, runs: Sequence[Run]) -> set[UUID]:

@@ -12,6 +12,7 @@ from django.db.models import F, Q
 from django.db.models.functions import Now
 
 from django_jobs.models import picking
+from django_jobs.models.lane import LaneKey
 
 PUBLISHED = "published"
 DEDUPED = "deduped"
@@ -68,7 +69,8 @@ _FRESH = {
     False: "TRUE",
 }
 
-_UNLESS_LIVE = """AND NOT ({fresh} AND EXISTS (
+# Nor may an entry of a lane: a job that runs before this transaction commits would stand for it.
+_UNLESS_LIVE = """AND NOT (called.lane IS NULL AND {fresh} AND EXISTS (
     SELECT 1 FROM django_jobs_job AS job
     WHERE job.name = called.name AND job.tenant = called.tenant
         AND job.idempotency_key = called.idempotency_key
@@ -91,8 +93,8 @@ class OutboxQuerySet(models.QuerySet["Outbox"]):
         """Entries that have not become anything yet, claimed or not."""
         return self.filter(outcome=None)
 
-    def claim(self, token: UUID, *, limit: int, lease: float) -> list[int]:
-        """Lease up to ``limit`` entries for ``lease`` seconds; their ``seq``, ascending.
+    def claim(self, token: UUID, *, limit: int, lease: float) -> dict[int, LaneKey | None]:
+        """Lease up to ``limit`` entries for ``lease`` seconds: by ``seq`` in order, each's lane.
 
         In a transaction of its own that commits before anything is published. Another relay
         that claims at this moment makes this one answer nothing.
@@ -101,9 +103,13 @@ class OutboxQuerySet(models.QuerySet["Outbox"]):
             # A lease that a crash of the server forgets leaves its entries unclaimed, no more:
             # publishing looks at it again. So its commit need not wait for the disk.
             if not picking.take_baton(self.db, "relay", durable=False):
-                return []
+                return {}
             parameters = {"token": token, "limit": limit, "lease": lease}
-            return sorted(row[0] for row in picking.run(self.db, "claim_entries", parameters))
+            rows = sorted(picking.run(self.db, "claim_entries", parameters))
+        return {
+            seq: None if lane is None else LaneKey(name, tenant, lane)
+            for seq, name, tenant, lane in rows
+        }
 
     def claimed(self, token: UUID, seqs: Collection[int]) -> list[Entry]:
         """The entries of a claim that are still ours and unpublished, locked, in order.
@@ -213,6 +219,11 @@ class Outbox(models.Model):
                 name="django_jobs_outbox_key",
                 fields=("name", "tenant", "idempotency_key"),
                 condition=Q(outcome=None),
+            ),
+            models.Index(
+                name="django_jobs_outbox_lane",
+                fields=("name", "tenant", "lane", "seq"),
+                condition=Q(lane__isnull=False) & (Q(outcome=None) | Q(outcome=QUARANTINED)),
             ),
             models.Index(
                 name="django_jobs_outbox_retired",

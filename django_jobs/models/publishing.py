@@ -6,12 +6,14 @@ enqueue outside a transaction alike.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
 from django_jobs.errors import PublishError
-from django_jobs.models import picking
+from django_jobs.models import picking, superseding
+from django_jobs.models.lane import LaneKey, lock_and_draw
 from django_jobs.models.outbox import (
     DEDUPED,
     ENTRY_TYPES,
@@ -21,13 +23,20 @@ from django_jobs.models.outbox import (
     Outbox,
     OutboxQuerySet,
 )
+from django_jobs.models.superseding import Announced, Rival, Superseded
 
 PUBLISH_TYPES: Mapping[str, str] = {
     **{name: kind for name, kind in ENTRY_TYPES.items() if name not in ("batch", "on_conflict")},
     "staged_at": "timestamptz",
+    "lane_token": "bigint",
 }
-_HOLDER_TYPES = {name: ENTRY_TYPES[name] for name in ("id", "name", "tenant", "idempotency_key")}
+_HOLDER_TYPES = {
+    name: ENTRY_TYPES[name] for name in ("id", "name", "tenant", "idempotency_key", "lane")
+}
 _TRIES = 3
+
+PATIENCE = 1.0
+"""Seconds for which a relay waits for a lock; others publish what is in other lanes meanwhile."""
 
 
 def outbox(alias: str) -> OutboxQuerySet:
@@ -79,53 +88,144 @@ def stage(alias: str, entries: Sequence[Entry], *, look: bool) -> dict[UUID, UUI
     return standing
 
 
-def insert_jobs(alias: str, entries: Sequence[Entry]) -> dict[UUID, UUID]:
-    """Make each entry a job; for each entry's id the id of the job that stands for it.
+@dataclass(slots=True)
+class Published:
+    """What one publish did. ``standing``: for each entry's id the job that stands for it."""
 
-    The two are equal for an entry that became a job, now or at an earlier try. Raises
-    ``PublishError`` when a row is refused over and over although no live job holds its key.
+    standing: dict[UUID, UUID] = field(default_factory=dict)
+    outcomes: dict[UUID, str] = field(default_factory=dict)
+    """For each claimed entry's id what it became."""
+    announced: list[Announced] = field(default_factory=list)
+    superseded: list[Superseded] = field(default_factory=list)
+    longest: dict[str, int] = field(default_factory=dict)
+    """For each job name the longest row of runs that were superseded with none done between."""
+
+
+def insert_jobs(alias: str, entries: Sequence[Entry]) -> dict[UUID, UUID]:
+    """``publish``; for each entry's id the id of the job that stands for it."""
+    return publish(alias, entries).standing
+
+
+def publish(alias: str, entries: Sequence[Entry]) -> Published:
+    """Make each entry a job, in order, and end what is older in their lanes.
+
+    The two ids of ``standing`` are equal for an entry that became a job, now or at an earlier
+    try. Entries of lanes carry their ``lane_token``, and the open transaction holds their
+    stripes. Raises ``PublishError`` when a row is refused over and over although no live job
+    holds its key.
     """
-    standing: dict[UUID, UUID] = {}
-    left = list(entries)
+    done = Published()
+    for turn in superseding.in_turns(entries):
+        new = _insert(alias, turn, done)
+        names = {one.job_id: one.key.name for one in new}
+        done.superseded += superseding.supersede(alias, names)
+        done.announced += new
+    done.longest = superseding.note_heads(alias, done.announced, done.superseded)
+    return done
+
+
+def _insert(alias: str, entries: Sequence[Entry], done: Published) -> list[Announced]:
+    """Insert what has no holder; what was inserted into lanes now, not at an earlier try."""
+    left, delays = list(entries), {}
     for _ in range(_TRIES):
+        done.superseded += superseding.free_keys(alias, left)
         source, parameters = picking.rows(alias, PUBLISH_TYPES, left)
-        inserted = picking.run(alias, "publish", parameters, called=source)
-        standing.update((id_, id_) for id_ in (picking.to_uuid(row[0]) for row in inserted))
-        left = [entry for entry in left if entry["id"] not in standing]
-        standing.update(holders(alias, left))
-        left = [entry for entry in left if entry["id"] not in standing]
+        for id_, delay in picking.run(alias, "publish", parameters, called=source):
+            delays[picking.to_uuid(id_)] = delay
+        left = [entry for entry in left if entry["id"] not in delays]
+        found = holders(alias, left)
+        done.standing.update(found)
+        left = [entry for entry in left if entry["id"] not in found]
         if not left:
-            return standing
-    refused = left[0]
-    raise PublishError(
-        f"Table 'django_jobs_job' refused job {refused['name']!r} with idempotency key "
-        f"{refused['idempotency_key']!r} {_TRIES} times although no live job holds it. Check that "
+            break
+    else:
+        raise _refused(left[0])
+    done.standing.update((id_, id_) for id_ in delays)
+    return [
+        Announced(key, entry["id"], entry["lane_token"], delays[entry["id"]])
+        for entry in entries
+        if entry["id"] in delays and (key := superseding.lane_of(entry))
+    ]
+
+
+def _refused(entry: Entry) -> PublishError:
+    return PublishError(
+        f"Table 'django_jobs_job' refused job {entry['name']!r} with idempotency key "
+        f"{entry['idempotency_key']!r} {_TRIES} times although no live job holds it. Check that "
         "the constraint django_jobs_job_live_key is as the migrations made it: "
         "manage.py migrate django_jobs"
     )
 
 
+def publish_now(alias: str, entries: Sequence[Entry]) -> Published:
+    """Publish entries that were never staged. With lanes, in an open transaction of its own.
+
+    What was staged in their lanes and committed before is displaced.
+    """
+    keys = [key for entry in entries if (key := superseding.lane_of(entry))]
+    if not keys:
+        return publish(alias, entries)
+    tokens = iter(lock_and_draw(alias, keys))
+    rivals = superseding.lock_all_entries(alias, set(keys))
+    done = publish(
+        alias,
+        [{**e, "lane_token": None if e["lane"] is None else next(tokens)} for e in entries],
+    )
+    winners = {one.key: [(None, one.job_id)] for one in reversed(done.announced)}
+    superseding.displace(alias, rivals, winners)
+    return done
+
+
 def publish_claimed(
-    outbox_alias: str, jobs_alias: str, token: UUID, seqs: Iterable[int]
-) -> dict[UUID, str]:
-    """Publish what is still ours of a claim; for each entry's id its outcome.
+    outbox_alias: str, jobs_alias: str, token: UUID, lanes: Mapping[int, LaneKey | None]
+) -> Published:
+    """Publish what is still ours of a claim: the ``seq`` of its entries, each with its lane.
 
     One transaction where outbox and jobs share a database. Where they do not, the jobs commit
     first, and a repeat after a crash in between finds them by their primary keys.
     """
     rows = outbox(outbox_alias)
     with picking.own_transaction(outbox_alias):
-        claimed = rows.claimed(token, list(seqs))
-        if not claimed:
-            return {}
         if outbox_alias == jobs_alias:
-            standing = insert_jobs(jobs_alias, claimed)
+            claimed, rivals, done = _publish_ours(outbox_alias, jobs_alias, token, lanes)
         else:
             with picking.own_transaction(jobs_alias):
-                standing = insert_jobs(jobs_alias, claimed)
-        outcomes = {entry["seq"]: _outcome(entry, standing[entry["id"]]) for entry in claimed}
-        rows.mark(token, outcomes)
-    return {entry["id"]: outcomes[entry["seq"]][0] for entry in claimed}
+                claimed, rivals, done = _publish_ours(outbox_alias, jobs_alias, token, lanes)
+        marks = {entry["seq"]: _outcome(entry, done.standing[entry["id"]]) for entry in claimed}
+        if marks:
+            rows.mark(token, marks)
+        superseding.displace(outbox_alias, rivals, _winners(claimed, done.announced))
+    done.outcomes = {entry["id"]: marks[entry["seq"]][0] for entry in claimed}
+    return done
+
+
+def _publish_ours(
+    outbox_alias: str, jobs_alias: str, token: UUID, lanes: Mapping[int, LaneKey | None]
+) -> tuple[list[Entry], list[Rival], Published]:
+    """Locks first: the lanes' stripes, then entries, then jobs."""
+    in_lanes = {seq: key for seq, key in sorted(lanes.items()) if key is not None}
+    drawn = lock_and_draw(jobs_alias, in_lanes.values(), patience=PATIENCE)
+    tokens = dict(zip(in_lanes, drawn, strict=True))
+    # Across databases nothing is displaced: every entry becomes a row, superseded ones too.
+    displacing = in_lanes and outbox_alias == jobs_alias
+    rivals = superseding.lock_rivals(outbox_alias, lanes) if displacing else []
+    claimed: list[Entry] = [
+        {**entry, "lane_token": tokens.get(entry["seq"])}
+        for entry in outbox(outbox_alias).claimed(token, list(lanes))
+    ]
+    return claimed, rivals, publish(jobs_alias, claimed) if claimed else Published()
+
+
+def _winners(
+    claimed: Sequence[Entry], announced: Sequence[Announced]
+) -> dict[LaneKey, list[tuple[int | None, UUID]]]:
+    """For each lane what was inserted, in staged order."""
+    inserted = {one.job_id: one.key for one in announced}
+    winners: dict[LaneKey, list[tuple[int | None, UUID]]] = {}
+    for entry in claimed:
+        if entry["id"] in inserted:
+            winners.setdefault(inserted[entry["id"]], []).append((entry["seq"], entry["id"]))
+    return winners
 
 
 def _outcome(entry: Entry, job_id: UUID) -> tuple[str, UUID]:

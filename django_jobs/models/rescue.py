@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -13,11 +13,14 @@ from django.db.models import F, Q
 from django.db.models.functions import Greatest, Least, Now
 
 from django_jobs import states
-from django_jobs.errors import JobNotFound, NotCancellable, NotRetryable
-from django_jobs.models import picking
+from django_jobs.errors import JobNotFound, LaneMovedOn, NotCancellable, NotRetryable
+from django_jobs.models import picking, superseding
 from django_jobs.models.attempt import Attempt
-from django_jobs.models.moves import Moves
+from django_jobs.models.lane import Lane, LaneKey, lock_and_draw
+from django_jobs.models.moves import ENDED_SUPERSEDED, Moves
+from django_jobs.models.publishing import Published
 from django_jobs.models.run import Run
+from django_jobs.models.superseding import Announced
 from django_jobs.outcomes import Failure
 from django_jobs.states import State
 
@@ -56,12 +59,16 @@ class RescueMoves(Moves):
                 self.filter(expired, state=State.RUNNING)
                 .order_by("lease_expires_at")
                 .select_for_update(skip_locked=True)
-                .only("id", "name", "attempt", "crashes", "worker", "lease")[:limit]
+                .only("id", "name", "attempt", "crashes", "worker", "lease", "superseded_by")[
+                    :limit
+                ]
             )
             lapsed = [self._lapse_one(job, max_crashes) for job in lost]
         return [one for one in lapsed if one is not None]
 
     def _lapse_one(self, job: Job, max_crashes: int) -> Lapsed | None:
+        if job.superseded_by is not None:
+            return self._lapse_superseded(job)
         crashes = job.crashes + 1
         dead = crashes >= max_crashes
         values: dict[str, Any] = {"finished_at": Now()} if dead else {"worker": ""}
@@ -81,10 +88,19 @@ class RescueMoves(Moves):
         self._record(job.id, job.attempt, job.worker, WORKER_LOST, 0)
         return Lapsed(job.id, job.name, target, crashes)
 
+    def _lapse_superseded(self, job: Job) -> Lapsed | None:
+        """A run that a newer one of its lane had spared: it does not run again."""
+        spared = self.filter(id=job.id, lease=job.lease)
+        if not spared._move(states.SUPERSEDE, State.CANCELLED, worker="", **ENDED_SUPERSEDED):
+            return None
+        self._record(job.id, job.attempt, job.worker, WORKER_LOST, 0)
+        return Lapsed(job.id, job.name, State.CANCELLED, job.crashes)
+
     def _locked(self, job_id: UUID, tenant: str | None) -> Job:
         """The job that an operator names, locked; raises ``JobNotFound``, as for a stranger's."""
         rows = self.filter(id=job_id) if tenant is None else self.filter(id=job_id, tenant=tenant)
-        job = rows.select_for_update().only("id", "state", "name", "idempotency_key").first()
+        told = ("id", "state", "name", "idempotency_key", "lane_token")
+        job = rows.select_for_update().only(*told).first()
         if job is None:
             raise JobNotFound(f"There is no job {job_id}{_of(tenant)}.")
         return job
@@ -111,6 +127,12 @@ class RescueMoves(Moves):
             )
         return was
 
+    def superseded_by(self, run: Run) -> UUID | None:
+        """The newer job of its lane that ended ``run``, if one did."""
+        ended = self.filter(id=run.id, state=State.CANCELLED, lane_token=run.lane_token)
+        by: UUID | None = ended.values_list("superseded_by", flat=True).first()
+        return by
+
     def body_ended(self, job_id: UUID, worker: str) -> int:
         """Note that the body of a cancelled job has ended: it no longer counts as stopping."""
         stopping = self.filter(id=job_id, worker=worker, state=State.CANCELLED)
@@ -121,30 +143,56 @@ class RescueMoves(Moves):
         stopping = self.filter(id=run.id, worker=run.worker, state=State.CANCELLED)
         return stopping.update(lease_expires_at=Now() + timedelta(seconds=lease))
 
-    def requeue(self, job_id: UUID, *, tenant: str | None = None, force: bool = False) -> None:
-        """REQUEUE with a full new set of attempts; its history stays.
+    def requeue(
+        self,
+        job_id: UUID,
+        *,
+        tenant: str | None = None,
+        force: bool = False,
+        as_newest: bool = False,
+    ) -> Published:
+        """REQUEUE with a full new set of attempts; its history stays. What it superseded.
 
-        ``force`` takes ``cancelled`` and ``done`` jobs too. Raises ``JobNotFound`` and
-        ``NotRetryable``.
+        ``force`` takes ``cancelled`` and ``done`` jobs too. In a lane this is a publish: with
+        ``as_newest`` the job becomes its newest, else it must be that. Raises ``JobNotFound``,
+        ``NotRetryable`` and ``LaneMovedOn``.
         """
         with picking.own_transaction(self.db):
-            fresh = Q(worker="") | Q(lease_expires_at=None) | Q(lease_expires_at__lt=Now())
-            stopped = ~Q(state=State.CANCELLED) | fresh
+            key = self._lane_of(job_id)
+            tokens = lock_and_draw(self.db, [key] if key else [])
             job = self._locked(job_id, tenant)
             _require_requeueable(job, force)
-            try:
-                with transaction.atomic(using=self.db):
-                    moved = self.filter(stopped, id=job_id)._move(
-                        states.REQUEUE, State.READY, **_AS_NEW
-                    )
-            except IntegrityError as error:
-                raise NotRetryable(
-                    f"Job {job_id} cannot run again: another live job {job.name!r} holds its "
-                    f"idempotency key {job.idempotency_key!r}. Wait for it or cancel it."
-                ) from error
+            values = dict(_AS_NEW)
+            if key is not None:
+                _require_newest(self.db, job, key, as_newest)
+                values["lane_token"] = tokens[0]
+            self._requeue(job, values)
+            if key is None:
+                return Published()
+            done = Published(announced=[Announced(key, job_id, tokens[0], 0.0)])
+            done.superseded = superseding.supersede(self.db, {job_id: job.name})
+            superseding.note_heads(self.db, done.announced, done.superseded)
+            return done
+
+    def _lane_of(self, job_id: UUID) -> LaneKey | None:
+        lanes = self.filter(id=job_id, lane__isnull=False).values_list("name", "tenant", "lane")
+        row = lanes.first()
+        return None if row is None else LaneKey(*row)
+
+    def _requeue(self, job: Job, values: Mapping[str, Any]) -> None:
+        fresh = Q(worker="") | Q(lease_expires_at=None) | Q(lease_expires_at__lt=Now())
+        stopped = ~Q(state=State.CANCELLED) | fresh
+        try:
+            with transaction.atomic(using=self.db):
+                moved = self.filter(stopped, id=job.id)._move(states.REQUEUE, State.READY, **values)
+        except IntegrityError as error:
+            raise NotRetryable(
+                f"Job {job.id} cannot run again: another live job {job.name!r} holds its "
+                f"idempotency key {job.idempotency_key!r}. Wait for it or cancel it."
+            ) from error
         if not moved:
             raise NotRetryable(
-                f"Job {job_id} is still stopping; try again when its body has ended."
+                f"Job {job.id} is still stopping; try again when its body has ended."
             )
 
     def prune(self, state: State, *, age: float, limit: int) -> int:
@@ -183,6 +231,14 @@ _AS_NEW: dict[str, Any] = {
 
 def _of(tenant: str | None) -> str:
     return "" if tenant is None else f" of tenant {tenant!r}"
+
+
+def _require_newest(alias: str, job: Job, key: LaneKey, as_newest: bool) -> None:
+    """The caller holds the lane's stripe."""
+    head = Lane.objects.using(alias).filter(**key._asdict()).first()
+    moved_on = head is not None and head.last_token > (job.lane_token or 0)
+    if head is not None and moved_on and not as_newest:
+        raise LaneMovedOn(job.id, head.last_job)
 
 
 def _require_requeueable(job: Job, force: bool) -> None:

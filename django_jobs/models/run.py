@@ -30,6 +30,8 @@ class Run:
     timeout: float | None
     traceparent: str
     enqueued_by: str
+    lane: str | None
+    lane_token: int | None
     lease: UUID
     worker: str
     claimed_at: float = field(default_factory=time.monotonic)

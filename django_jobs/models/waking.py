@@ -21,8 +21,11 @@ logger = logging.getLogger("django_jobs.waking")
 
 CHANNEL = "django_jobs"
 
-_WINDOW = 0.01
-"""Seconds within which a repeated hint of one kind is dropped; relays look again until idle."""
+WINDOW = 0.01
+"""Seconds within which a process drops a repeated hint of one kind.
+
+Who hears a hint therefore looks once more when the window is over.
+"""
 
 
 class Hint(StrEnum):
@@ -63,7 +66,7 @@ def notify(alias: str, hint: Hint) -> None:
 def _may_send(alias: str, hint: Hint) -> bool:
     now = time.monotonic()
     with _lock:
-        if now - _sent.get((alias, hint), -_WINDOW) < _WINDOW:
+        if now - _sent.get((alias, hint), -WINDOW) < WINDOW:
             return False
         _sent[alias, hint] = now
     return True

@@ -16,8 +16,10 @@ from django_jobs.errors import DuplicateJob, EnqueueError, OtherDatabaseOpen
 from django_jobs.ids import new_id
 from django_jobs.models import picking, publishing
 from django_jobs.models.outbox import Entry
+from django_jobs.models.publishing import Published
 from django_jobs.models.staging import callers_transaction
 from django_jobs.models.waking import Hint, notify
+from django_jobs.operations.announcing import announce
 from django_jobs.tracing import current_traceparent
 
 P = ParamSpec("P")
@@ -66,6 +68,13 @@ def _enqueue_in(database: str | None, requests: Sequence[Request]) -> list[Enque
     if staging is not None:
         return _stage(staging, requests)
     _refuse_other_transactions()
+    elsewhere = [alias for alias in outbox_aliases() if alias != jobs]
+    if elsewhere and any(request.lane is not None for request in requests):
+        # What is staged in another database cannot be displaced from here: there is one order
+        # of a lane only where all of it goes through one outbox.
+        staging = database or elsewhere[0]
+        with picking.own_transaction(staging):
+            return _stage(staging, requests)
     if len(requests) <= DIRECT_LIMIT:
         return _publish(jobs, requests)
     with picking.own_transaction(jobs):
@@ -110,6 +119,7 @@ def _entries(requests: Sequence[Request], batch: UUID | None) -> list[Entry]:
         "release": conf.current().release,
         "batch": batch,
         "staged_at": None,
+        "lane_token": None,
     }
     return [{**_columns(request), **shared} for request in requests]
 
@@ -124,7 +134,7 @@ def _columns(request: Request) -> dict[str, Any]:
         "priority": request.priority,
         "tenant": request.tenant,
         "idempotency_key": str(id_) if key is None else key,
-        "lane": None,
+        "lane": request.lane,
         "payload": request.payload,
         "run_at": request.run_at,
         "delay": request.delay,
@@ -169,10 +179,12 @@ def _refuse_known_duplicates(alias: str, entries: Sequence[Entry]) -> None:
 
 def _publish(alias: str, requests: Sequence[Request]) -> list[Enqueued]:
     entries = _entries(requests, None)
-    standing = picking.retrying(lambda: _insert(alias, entries))
+    published = picking.retrying(lambda: _insert(alias, entries))
     if any(entry["delay"] or entry["run_at"] for entry in entries):
         notify(alias, Hint.STAGED)  # For the loop that knows when the next job is due.
     notify(alias, Hint.READY)
+    announce(alias, published)
+    standing = published.standing
     return [
         Enqueued(entry["id"], "published", entry["id"])
         if standing[entry["id"]] == entry["id"]
@@ -181,19 +193,20 @@ def _publish(alias: str, requests: Sequence[Request]) -> list[Enqueued]:
     ]
 
 
-def _insert(alias: str, entries: Sequence[Entry]) -> dict[UUID, UUID]:
-    if len(entries) == 1:  # One statement is a transaction of its own.
+def _insert(alias: str, entries: Sequence[Entry]) -> Published:
+    if len(entries) == 1 and entries[0]["lane"] is None:  # One statement is a transaction.
         return _insert_or_refuse(alias, entries)
     with picking.own_transaction(alias):
         return _insert_or_refuse(alias, entries)
 
 
-def _insert_or_refuse(alias: str, entries: Sequence[Entry]) -> dict[UUID, UUID]:
-    standing = publishing.insert_jobs(alias, entries)
+def _insert_or_refuse(alias: str, entries: Sequence[Entry]) -> Published:
+    published = publishing.publish_now(alias, entries)
+    standing = published.standing
     for entry in entries:
         if entry["on_conflict"] == "error" and standing[entry["id"]] != entry["id"]:
             raise DuplicateJob(entry["name"], entry["idempotency_key"], standing[entry["id"]])
-    return standing
+    return published
 
 
 def _deduped(job_id: UUID) -> Enqueued:

@@ -12,6 +12,7 @@ from django_jobs.errors import JobNotFound, NotCancellable, NotYourJob
 from django_jobs.models import Job, Outbox, picking, publishing
 from django_jobs.models.outbox import CANCELLED, DEDUPED, PUBLISHED, QUARANTINED, REFUSED
 from django_jobs.models.waking import Hint, notify
+from django_jobs.operations.announcing import announce
 from django_jobs.operations.enqueueing import outbox_aliases
 from django_jobs.states import State
 
@@ -25,6 +26,7 @@ class Standing:
     ``state`` is the job's state, ``"staged"`` until there is a job, or the outcome of an entry
     that never became one (``"cancelled"``, ``"quarantined"``, ``"refused_duplicate"``).
     ``job_id`` is the job that stands for the id, another one's when it was deduplicated.
+    ``superseded_by`` is the newer job of its lane that ended it.
     """
 
     id: UUID
@@ -34,6 +36,7 @@ class Standing:
     queue: str
     tenant: str
     deduped: bool = False
+    superseded_by: UUID | None = None
     attempt: int = 0
     result: Any = None
     progress: Any = None
@@ -66,6 +69,7 @@ def get(job_id: UUID, *, tenant: str | None = None) -> Standing:
         queue=job.queue,
         tenant=job.tenant,
         deduped=job.id != job_id,
+        superseded_by=job.superseded_by,
         attempt=job.attempt,
         result=job.result,
         progress=job.progress,
@@ -163,11 +167,15 @@ def _cancel_job(
     return was.value
 
 
-def retry(job_id: UUID, *, tenant: str | None = None, force: bool = False) -> None:
+def retry(
+    job_id: UUID, *, tenant: str | None = None, force: bool = False, as_newest: bool = False
+) -> None:
     """Run a dead or failed job again, with a full new set of attempts and its history kept.
 
-    ``force`` takes cancelled and done jobs too. A quarantined entry is given back to the relay.
-    Raises ``JobNotFound``, ``NotRetryable``, and ``NotYourJob`` for a deduplicated id.
+    ``force`` takes cancelled and done jobs too. A job of a lane must be the lane's newest, or is
+    made that ``as_newest``; what is older in it is superseded. A quarantined entry is given back
+    to the relay. Raises ``JobNotFound``, ``NotRetryable``, ``LaneMovedOn``, and ``NotYourJob``
+    for a deduplicated id.
     """
     entry = _own_entry(job_id, tenant)
     if entry is not None and entry.job_id not in (None, job_id):
@@ -180,5 +188,8 @@ def retry(job_id: UUID, *, tenant: str | None = None, force: bool = False) -> No
         if publishing.outbox(alias).unquarantine([job_id]):
             notify(alias, Hint.STAGED)
             return
-    picking.retrying(lambda: Job.objects.all().requeue(job_id, tenant=tenant, force=force))
+    published = picking.retrying(
+        lambda: Job.objects.all().requeue(job_id, tenant=tenant, force=force, as_newest=as_newest)
+    )
     notify(conf.current().database, Hint.READY)
+    announce(conf.current().database, published)

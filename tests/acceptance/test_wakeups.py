@@ -11,10 +11,11 @@ import psycopg
 import pytest
 from django.db import DatabaseError, connection, connections, transaction
 
-from django_jobs import enqueue, enqueue_many, get
+from django_jobs import cancel, enqueue, enqueue_many, get
 from django_jobs.models import Job, waking
 from django_jobs.models.waking import CHANNEL, Hint
-from tests.app.jobs import fails, noop, record
+from tests.app.jobs import fails, noop, record, slow
+from tests.app.models import Ledger
 from tests.waiting import until
 
 
@@ -40,6 +41,27 @@ def test_an_idle_worker_starts_a_committed_job_at_once(worker: Any) -> None:
     lags(1)
     time.sleep(0.5)
     assert statistics.median(lags(20)) < 0.1
+    assert running.stop() == 0
+
+
+def test_a_hint_that_was_dropped_just_after_another_delays_nothing(worker: Any) -> None:
+    """A process tells at most once in ten milliseconds; each job here follows the last at once."""
+    running = worker(IDLE_POLL=30)
+    running.wait_for("started: queues")
+    for _ in range(100):
+        with transaction.atomic():
+            result = enqueue(noop)
+        until(lambda id_=result.id: get(id_).state == "done", 10)
+    assert running.stop() == 0
+
+
+def test_cancels_in_a_row_stop_all_their_bodies(worker: Any) -> None:
+    running = worker("--threads", "4", LEASE=120)
+    ids = [enqueue(slow, 60.0, key).id for key in "abcd"]
+    until(lambda: Ledger.objects.filter(note__startswith="start").count() == 4)
+    for id_ in ids:
+        cancel(id_)
+    until(lambda: set(Job.objects.values_list("worker", flat=True)) == {""}, 10)
     assert running.stop() == 0
 
 

@@ -46,6 +46,48 @@ def slow(seconds: float, key: str = "") -> None:
     note(f"end {key}")
 
 
+@job(lane="{document}", retry=FAST)
+def reindex(document: int, text: str = "", seconds: float = 0.0) -> str:
+    """Newer calls for one document supersede older ones; returns the text it was given."""
+    note(f"start {text}")
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        current_job().check()
+        time.sleep(0.02)
+    note(f"end {text}")
+    return text
+
+
+@job(lane="{document}", retry=FAST)
+def stubborn(document: int, text: str, seconds: float) -> str:
+    """Like ``reindex``, but never asks whether it should stop."""
+    note(f"start {text}")
+    time.sleep(seconds)
+    note(f"end {text}")
+    return text
+
+
+@job(lane="{document}", supersede_running="on_start", retry=FAST)
+def patient(document: int, text: str = "", fails: int = 0) -> str:
+    """Like ``reindex``, but an older run goes on until a newer one is about to start."""
+    note(f"start {text}")
+    if current_job().attempt <= fails:
+        raise ValueError("not yet")
+    return text
+
+
+@job(lane="{document}", idempotency_key="edit:{event}", retry=FAST)
+def edited(document: int, event: str) -> str:
+    """In a lane, and each event counts once while it waits."""
+    note(event)
+    return event
+
+
+@job(lane=lambda document: None if document == 0 else f"d{document}", tenant="{owner}")
+def sometimes(document: int, owner: str) -> None:
+    """In a lane of its tenant, but for document 0."""
+
+
 @job(idempotency_key=PER_CALL, retry=FAST)
 def deaf(seconds: float, key: str = "") -> None:
     """Like ``slow``, but never asks whether it should stop."""

@@ -524,6 +524,7 @@ def test_a_request_holds_all_that_a_row_needs() -> None:
         priority=2,
         tenant="acme",
         idempotency_key="charge:7",
+        lane=None,
         payload='{"order_id":7,"note":"acme"}',
         run_at=None,
         delay=None,

@@ -134,6 +134,8 @@ def run_of(job: Job, lease: UUID | None = None) -> Run:
         timeout=None,
         traceparent="",
         enqueued_by="",
+        lane=job.lane,
+        lane_token=job.lane_token,
         lease=lease or job.lease or new_token(),
         worker=job.worker,
     )

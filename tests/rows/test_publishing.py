@@ -134,9 +134,10 @@ def test_the_constraint_the_insert_and_the_look_ups_name_the_same_columns_and_st
         sorting = re.search(r"ORDER BY (.*), position", publish)
         assert sorting is not None and sorting[1].split(", ") == fields
         holders = picking._text("holders", postgres)
+        freeing = picking._text("free_lane_keys", postgres)
         staging = Path(str(publishing.__file__)).with_name("outbox.py").read_text()
-        for text in (holders, staging):
-            assert re.findall(r"job\.(\w+) = called\.(?!id\b)(\w+)", text) == [
+        for text in (holders, freeing, staging):
+            assert re.findall(r"job\.(\w+) = called\.(?!id\b|lane\b)(\w+)", text) == [
                 (name, name) for name in fields
             ]
             assert f"job.{states}" in text

@@ -38,4 +38,4 @@ WHERE ctid = ANY (ARRAY(SELECT ctid FROM urgent UNION ALL SELECT ctid FROM rest)
 RETURNING
     id, run_id, name, queue, priority, run_at, tenant,
     CASE WHEN pg_column_size(payload) <= 32768 THEN payload::text END,
-    attempt, max_attempts, crashes, timeout, traceparent, enqueued_by
+    attempt, max_attempts, crashes, timeout, traceparent, enqueued_by, lane, lane_token

@@ -22,4 +22,4 @@ WHERE id IN (
 RETURNING
     id, run_id, name, queue, priority, run_at, tenant,
     CASE WHEN length(payload) <= 32768 THEN payload END,
-    attempt, max_attempts, crashes, timeout, traceparent, enqueued_by
+    attempt, max_attempts, crashes, timeout, traceparent, enqueued_by, lane, lane_token

@@ -22,4 +22,4 @@ UPDATE django_jobs_outbox
 SET claimed_by = (%(token)s)::uuid,
     claimed_until = statement_timestamp() + make_interval(secs => (%(lease)s)::float8)
 WHERE seq IN (SELECT seq FROM free)
-RETURNING seq
+RETURNING seq, name, tenant, lane

@@ -17,4 +17,4 @@ WHERE seq IN (
     ORDER BY seq
     LIMIT %(limit)s
 )
-RETURNING seq
+RETURNING seq, name, tenant, lane

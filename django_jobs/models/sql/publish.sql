@@ -2,11 +2,11 @@
 -- the same keys in opposite orders would wait for each other. A key that a live job holds is
 -- left out; the caller reads who holds it.
 INSERT INTO django_jobs_job (
-    id, run_id, name, queue, priority, tenant, idempotency_key, lane, payload, state, run_at,
-    max_attempts, timeout, traceparent, enqueued_by, release, created_at
+    id, run_id, name, queue, priority, tenant, idempotency_key, lane, lane_token, payload, state,
+    run_at, max_attempts, timeout, traceparent, enqueued_by, release, created_at
 )
 SELECT
-    id, id, name, queue, priority, tenant, idempotency_key, lane, payload::jsonb,
+    id, id, name, queue, priority, tenant, idempotency_key, lane, lane_token, payload::jsonb,
     CASE WHEN due > statement_timestamp() THEN 'delayed' ELSE 'ready' END,
     COALESCE(due, LEAST(staged_at, statement_timestamp())),
     max_attempts, timeout, traceparent, enqueued_by, release,
@@ -21,4 +21,9 @@ FROM (
 ORDER BY name, tenant, idempotency_key, position
 ON CONFLICT (name, tenant, idempotency_key)
     WHERE state IN ('ready', 'delayed', 'running', 'suspended') DO NOTHING
-RETURNING id
+RETURNING
+    id,
+    CASE
+        WHEN lane IS NOT NULL
+            THEN GREATEST(0, EXTRACT(EPOCH FROM run_at - statement_timestamp()))::float8
+    END

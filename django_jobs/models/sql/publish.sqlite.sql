@@ -1,10 +1,10 @@
 -- The twin of publish.sql.
 INSERT INTO django_jobs_job (
-    id, run_id, name, queue, priority, tenant, idempotency_key, lane, payload, state, run_at,
-    max_attempts, timeout, traceparent, enqueued_by, release, created_at
+    id, run_id, name, queue, priority, tenant, idempotency_key, lane, lane_token, payload, state,
+    run_at, max_attempts, timeout, traceparent, enqueued_by, release, created_at
 )
 SELECT
-    id, id, name, queue, priority, tenant, idempotency_key, lane, payload,
+    id, id, name, queue, priority, tenant, idempotency_key, lane, lane_token, payload,
     CASE WHEN due > {now} THEN 'delayed' ELSE 'ready' END,
     COALESCE(due, MIN(COALESCE(staged_at, {now}), {now})),
     max_attempts, timeout, traceparent, enqueued_by, release,
@@ -20,4 +20,4 @@ WHERE TRUE
 ORDER BY name, tenant, idempotency_key, position
 ON CONFLICT (name, tenant, idempotency_key)
     WHERE state IN ('ready', 'delayed', 'running', 'suspended') DO NOTHING
-RETURNING id
+RETURNING id, MAX(0.0, (julianday(run_at) - julianday({now})) * 86400)
