@@ -105,13 +105,15 @@ def test_each_call_in_a_transaction_is_one_statement_that_everybody_can_see() ->
 
 
 @postgres_only
-def test_a_transaction_block_that_is_used_again_on_another_session_stages_there() -> None:
+def test_a_block_that_is_used_again_after_a_rollback_stages_on_the_session_of_that_time() -> None:
     block = transaction.atomic()
-    for number in range(2):
-        with block:
-            enqueue(noop, number)
-        connections["default"].close()
-    assert Outbox.objects.count() == 2
+    with pytest.raises(ZeroDivisionError), block:
+        enqueue(noop, 1)
+        raise ZeroDivisionError
+    connections["default"].close()
+    with block:
+        enqueue(noop, 2)
+    assert Outbox.objects.get().payload == '{"number":2}'
 
 
 @postgres_only
