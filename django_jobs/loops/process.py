@@ -147,10 +147,13 @@ class Process:
         self._beat_all = True
         self.lease_thread.wake()
 
-    def _control(self) -> float:
+    def _look_for_more_stops(self) -> None:
         if self._stopped_lately and time.monotonic() >= self._second_look:
             self._stopped_lately = False
             self._beat_now()
+
+    def _control(self) -> float:
+        self._look_for_more_stops()
         staged, self._staged = self._staged, False
         if staged and "relay" in self.plan.loops and self._relay():
             self._staged, self._quiet = True, 0

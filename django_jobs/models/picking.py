@@ -138,8 +138,9 @@ def in_transaction(alias: str) -> bool:
     """
     connection = connections[alias]
     blocks = connection.atomic_blocks
-    if any(not getattr(block, "_from_testcase", False) for block in blocks):
-        return True
+    for block in blocks:
+        if not getattr(block, "_from_testcase", False):
+            return True
     if blocks:
         return False
     # Not get_autocommit(), which connects: a database that nobody uses must not be opened here.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
@@ -17,7 +17,7 @@ from django_jobs.ids import new_id
 from django_jobs.models import picking, publishing
 from django_jobs.models.outbox import Entry
 from django_jobs.models.publishing import Published
-from django_jobs.models.staging import callers_transaction
+from django_jobs.models.staging import CallersTransaction, callers_transaction
 from django_jobs.models.waking import Hint, notify
 from django_jobs.operations.announcing import announce
 from django_jobs.tracing import current_traceparent
@@ -35,7 +35,8 @@ def enqueue(job: Definition[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Enqu
     Outside a transaction the job exists when this returns. Raises an ``EnqueueError`` before
     anything is written when the call cannot become a job.
     """
-    return _enqueue([definitions.request_of(job, args, kwargs)])[0]
+    request = definitions.request_of(job, args, kwargs)
+    return _enqueue_in(request.database, [request])[0]
 
 
 async def aenqueue(job: Definition[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
@@ -114,17 +115,11 @@ def _refuse_other_transactions() -> None:
 def _entries(requests: Sequence[Request], batch: UUID | None) -> list[Entry]:
     running = current_job_or_none()
     traceparent = current_traceparent() or (running.traceparent if running else "")
-    shared = {
-        "traceparent": traceparent,
-        "release": conf.current().release,
-        "batch": batch,
-        "staged_at": None,
-        "lane_token": None,
-    }
-    return [{**_columns(request), **shared} for request in requests]
+    release = conf.current().release
+    return [_entry(request, batch, traceparent, release) for request in requests]
 
 
-def _columns(request: Request) -> dict[str, Any]:
+def _entry(request: Request, batch: UUID | None, traceparent: str, release: str) -> Entry:
     id_ = new_id()
     key = request.idempotency_key
     return {
@@ -142,16 +137,26 @@ def _columns(request: Request) -> dict[str, Any]:
         "timeout": request.timeout,
         "on_conflict": request.on_conflict,
         "enqueued_by": request.enqueued_by,
+        "traceparent": traceparent,
+        "release": release,
+        "batch": batch,
+        "staged_at": None,
+        "lane_token": None,
     }
 
 
 def _stage(alias: str, requests: Sequence[Request]) -> list[Enqueued]:
     caller = callers_transaction(alias)
     entries = _entries(requests, caller.batch)
-    _refuse_known_duplicates(alias, entries)
-    # A key that is the call's own id has no holder, and looking costs more than the insert.
-    keyed = any(request.idempotency_key is not None for request in requests)
+    # A key that is the call's own id has no holder, and looking costs more than the insert. In a
+    # lane a holder could run to its end on old data before this transaction commits.
+    keyed = any(
+        request.idempotency_key is not None and request.lane is None for request in requests
+    )
     look = keyed and alias == conf.current().database
+    if len(entries) == 1 and picking.is_postgres(alias):
+        return [_stage_one(caller, entries[0], look)]
+    _refuse_known_duplicates(alias, entries)
     standing = publishing.stage(alias, entries, look=look)
     caller.wake_after_commit()
     return [
@@ -160,6 +165,13 @@ def _stage(alias: str, requests: Sequence[Request]) -> list[Enqueued]:
         else Enqueued(entry["id"], "staged", None)
         for entry in entries
     ]
+
+
+def _stage_one(caller: CallersTransaction, entry: Entry, look: bool) -> Enqueued:
+    _refuse_known_duplicates(caller.alias, (entry,))
+    holder = caller.stage_one(entry, look=look)
+    caller.wake_after_commit()
+    return Enqueued(entry["id"], "staged", None) if holder is None else _deduped(holder)
 
 
 def _refuse_known_duplicates(alias: str, entries: Sequence[Entry]) -> None:

@@ -65,6 +65,8 @@ class Arguments:
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The call's arguments by name, defaults filled in; raises ``PayloadError``."""
+        if len(args) == len(self._positional) == len(self.names) and not kwargs:
+            return dict(zip(self.names, args, strict=True))  # The usual call, in half the time.
         given = {**self._defaults, **kwargs}
         if args:
             given = {**given, **dict(zip(self._positional, args, strict=False))}

@@ -319,7 +319,8 @@ def test_a_staging_call_whose_holders_come_and_go_is_staged_and_never_lost(
     holder(State.RUNNING)
     monkeypatch.setattr(publishing, "holders", lambda alias, entries: {})
     with transaction.atomic(using=jobs_alias):
-        assert enqueue(record, "k").status == "staged"
+        staged = enqueue_many([record.call("k"), noop.call()])
+    assert [receipt.status for receipt in staged] == ["staged", "staged"]
 
 
 # --- isolation levels ----------------------------------------------------------------------------
