@@ -26,6 +26,7 @@ class Held:
     """
 
     run: Run
+    is_coroutine: bool = False
     renewed_at: float = field(default_factory=time.monotonic)
     started: bool = False
     expired: bool = False
@@ -92,6 +93,14 @@ class LeaseBook:
         """How many runs wait for a thread."""
         with self._lock:
             return sum(not (held.started or held.handed_back) for held in self._held.values())
+
+    def unstarted_coroutines(self) -> int:
+        """How many of these wait for a slot on the loop of async bodies."""
+        with self._lock:
+            return sum(
+                held.is_coroutine and not (held.started or held.handed_back)
+                for held in self._held.values()
+            )
 
     def running(self) -> list[Held]:
         """The runs whose bodies have started and not ended."""

@@ -27,6 +27,8 @@ class Settler:
         self.leases, self._on_delayed = leases, on_delayed
         self.finished = 0
         """Runs settled since the process began."""
+        self.finished_coroutines = 0
+        """Those of them whose bodies are async."""
         self._incoming: queue.SimpleQueue[Settled | None] = queue.SimpleQueue()
         self._unstored: dict[UUID, Settled] = {}
         """By lease-holding job id, in the order of arrival."""
@@ -127,5 +129,6 @@ class Settler:
         if held.handed_back:
             return
         self.finished += 1
+        self.finished_coroutines += held.is_coroutine
         seconds = time.monotonic() - held.run.claimed_at
         job_ended.send_robust(sender=held.run.name, run=held.run, outcome=outcome, seconds=seconds)

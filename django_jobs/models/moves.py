@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
@@ -67,28 +67,33 @@ class RunMoves(Moves):
         worker: str,
         floor: Floor = NO_FLOOR,
         suspects: bool = False,
+        names: Collection[str] | None = None,
+        named: bool = True,
     ) -> list[Run]:
         """CLAIM up to ``room`` due rows of ``queue`` for ``lease`` seconds, in claim order.
 
-        ``suspects`` takes those, and only those, whose workers were lost twice.
+        ``suspects`` takes those, and only those, whose workers were lost twice. With ``names``
+        only jobs of these names are taken, or, unless ``named``, only others; all that stand
+        before them are stepped over.
         """
         token = new_token()
         priority, run_at = floor
         earliest = "-infinity" if picking.is_postgres(self.db) else ""
-        claimed = picking.run(
-            self.db,
-            "claim",
-            {
-                "queue": queue,
-                "room": room,
-                "lease": lease,
-                "worker": worker,
-                "token": token,
-                "floor_priority": priority,
-                "floor_run_at": earliest if run_at is None else run_at,
-            },
-            suspicion="crashes >= 2" if suspects else "crashes < 2",
-        )
+        parameters: dict[str, Any] = {
+            "queue": queue,
+            "room": room,
+            "lease": lease,
+            "worker": worker,
+            "token": token,
+            "floor_priority": priority,
+            "floor_run_at": earliest if run_at is None else run_at,
+        }
+        eligible = "crashes >= 2" if suspects else "crashes < 2"
+        if names is not None:
+            parameters["names"] = picking.texts(self.db, names)
+            among = picking.among(self.db, "name", "names")
+            eligible += f" AND {among}" if named else f" AND NOT {among}"
+        claimed = picking.run(self.db, "claim", parameters, eligible=eligible)
         runs = [Run.of(row, token, worker) for row in claimed]
         runs.sort(key=lambda run: (run.priority, run.run_at, run.id))
         return runs

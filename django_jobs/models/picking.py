@@ -125,6 +125,18 @@ def numbers(alias: str, values: Iterable[int]) -> list[int] | str:
     return list(values) if is_postgres(alias) else json.dumps(list(values))
 
 
+def texts(alias: str, values: Iterable[str]) -> list[str] | str:
+    """The same for texts."""
+    return list(values) if is_postgres(alias) else json.dumps(list(values))
+
+
+def among(alias: str, column: str, parameter: str) -> str:
+    """The condition that a text column holds one of the ``texts`` of ``parameter``."""
+    if is_postgres(alias):
+        return f"({column} = ANY((%({parameter})s)::text[]))"
+    return f"({column} IN (SELECT value FROM json_each(%({parameter})s)))"
+
+
 def to_uuid(value: Any) -> uuid.UUID:
     """An id as either engine returns it."""
     return value if isinstance(value, uuid.UUID) else uuid.UUID(value)
