@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import random
+import time
+from collections.abc import Sequence
 from uuid import UUID
 
-from django.db import DatabaseError, InterfaceError, OperationalError
+from django.db import DatabaseError, InterfaceError, connections
 
 from django_jobs import conf
 from django_jobs.errors import PublishError
@@ -20,29 +22,62 @@ BATCH = 500
 CLAIM_LEASE = 30.0
 """Seconds for which a relay holds entries; another one takes them over after that."""
 
+RELEASE_PATIENCE = 1.0
+"""Seconds to wait for the locks of what is handed back."""
+
 LONGEST_BACKOFF = 300.0
+
+
+_unreleased: dict[str, tuple[UUID, list[int], float]] = {}
+"""By outbox: a claim that could not be handed back, and when it lapses by itself."""
 
 
 def tick(outbox_alias: str) -> int:
     """Publish the next entries of one outbox; how many were retired. 0: nothing is due."""
-    token = new_token()
+    if outbox_alias in _unreleased:
+        _release(outbox_alias, *_unreleased.pop(outbox_alias))
+    token, lapses = new_token(), time.monotonic() + CLAIM_LEASE
     rows = publishing.outbox(outbox_alias)
     seqs = picking.retrying(lambda: rows.claim(token, limit=BATCH, lease=CLAIM_LEASE))
     if not seqs:
         return 0
+    try:
+        retired = _publish(outbox_alias, token, seqs)
+    except (DatabaseError, InterfaceError):
+        _release(outbox_alias, token, seqs, lapses)
+        raise
+    if retired:
+        notify(conf.current().database, Hint.READY)
+    return retired
+
+
+def _publish(outbox_alias: str, token: UUID, seqs: Sequence[int]) -> int:
     jobs_alias = conf.current().database
     try:
         outcomes = picking.retrying(
             lambda: publishing.publish_claimed(outbox_alias, jobs_alias, token, seqs)
         )
-        retired = len(outcomes)
-    except (OperationalError, InterfaceError):
-        raise  # The database's fault, not an entry's; the claim lapses if it cannot be released.
-    except (DatabaseError, PublishError, ValueError):
-        retired = _publish_one_by_one(outbox_alias, jobs_alias, token)
-    if retired:
-        notify(jobs_alias, Hint.READY)
-    return retired
+        return len(outcomes)
+    except (DatabaseError, InterfaceError, PublishError, ValueError) as error:
+        if picking.is_outage(error):
+            raise
+    return _publish_one_by_one(outbox_alias, jobs_alias, token)
+
+
+def _release(alias: str, token: UUID, seqs: list[int], lapses: float) -> None:
+    """Hand a claim back, so that nobody waits for its lease; what is published stays so.
+
+    When the database does not answer, the next tick tries again, until the claim has lapsed.
+    """
+    connections[alias].close_if_unusable_or_obsolete()
+    try:
+        # A session of ours that the server has not missed yet may still hold the rows.
+        with picking.impatient_transaction(alias, RELEASE_PATIENCE):
+            publishing.outbox(alias).release(token, seqs)
+    except (DatabaseError, InterfaceError) as error:
+        logger.debug("releasing %d entries of %r: %s", len(seqs), alias, error)
+        if time.monotonic() < lapses:
+            _unreleased[alias] = token, seqs, lapses
 
 
 def _publish_one_by_one(outbox_alias: str, jobs_alias: str, token: UUID) -> int:
@@ -57,9 +92,9 @@ def _publish_one_by_one(outbox_alias: str, jobs_alias: str, token: UUID) -> int:
             continue
         try:
             retired += len(publishing.publish_claimed(outbox_alias, jobs_alias, token, [entry.seq]))
-        except (OperationalError, InterfaceError):
-            raise
-        except (DatabaseError, PublishError, ValueError) as error:
+        except (DatabaseError, InterfaceError, PublishError, ValueError) as error:
+            if picking.is_outage(error):
+                raise
             stopped.add((entry.batch, entry.tenant))
             _note_failure(outbox_alias, token, entry, error)
     rows.release(token, left)

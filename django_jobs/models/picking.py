@@ -18,7 +18,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from django.db import DatabaseError, OperationalError, connections, transaction
+from django.db import (
+    DatabaseError,
+    InterfaceError,
+    InternalError,
+    OperationalError,
+    connections,
+    transaction,
+)
 from django.db.models import CharField, Func
 
 T = TypeVar("T")
@@ -206,6 +213,22 @@ def is_contention(error: OperationalError) -> bool:
     return locked or "is locked" in str(error)
 
 
+def is_outage(error: Exception) -> bool:
+    """Whether the database was not there, or refuses everyone: no row is to blame.
+
+    Drivers say "operational" of what is the row's own fault too: a limit that it exceeds, a
+    statement that takes too long with it.
+    """
+    if isinstance(error, OperationalError):
+        return (sqlstate(error) or "")[:2] not in _LIMITS and sqlstate(error) != _CANCELED
+    # After a failover the old primary answers every write like this.
+    read_only = isinstance(error, InternalError) and sqlstate(error) == _READ_ONLY
+    return read_only or isinstance(error, InterfaceError)
+
+
+_LIMITS = ("22", "54")
+_CANCELED = "57014"
+_READ_ONLY = "25006"
 _LOCK_NOT_AVAILABLE = "55P03"
 _RETRYABLE = ("40001", "40P01")
 
