@@ -38,7 +38,9 @@ def tick(outbox_alias: str) -> int:
         _release(outbox_alias, *_unreleased.pop(outbox_alias))
     token, lapses = new_token(), time.monotonic() + CLAIM_LEASE
     rows = publishing.outbox(outbox_alias)
-    seqs = picking.retrying(lambda: rows.claim(token, limit=BATCH, lease=CLAIM_LEASE))
+    seqs = picking.retrying(
+        lambda: rows.claim(token, limit=BATCH, lease=CLAIM_LEASE), alias=outbox_alias
+    )
     if not seqs:
         return 0
     try:
@@ -55,7 +57,8 @@ def _publish(outbox_alias: str, token: UUID, seqs: Sequence[int]) -> int:
     jobs_alias = conf.current().database
     try:
         outcomes = picking.retrying(
-            lambda: publishing.publish_claimed(outbox_alias, jobs_alias, token, seqs)
+            lambda: publishing.publish_claimed(outbox_alias, jobs_alias, token, seqs),
+            alias=outbox_alias,
         )
         return len(outcomes)
     except (DatabaseError, InterfaceError, PublishError, ValueError) as error:

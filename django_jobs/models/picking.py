@@ -26,7 +26,10 @@ from django.db import (
     connections,
     transaction,
 )
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import CharField, Func
+
+from django_jobs import conf
 
 T = TypeVar("T")
 
@@ -161,9 +164,15 @@ def in_transaction(alias: str) -> bool:
         return True
     if blocks:
         return False
+    return _begun(connection)
+
+
+def _begun(connection: BaseDatabaseWrapper) -> bool:
+    """Whether what ``connection`` executes next is part of something, be it a test's block."""
     # Not get_autocommit(), which connects: a database that nobody uses must not be opened here.
     connected = connection.connection is not None
-    return not (connection.autocommit if connected else connection.settings_dict["AUTOCOMMIT"])
+    autocommit = connection.autocommit if connected else connection.settings_dict["AUTOCOMMIT"]
+    return connection.in_atomic_block or not autocommit
 
 
 @contextmanager
@@ -233,11 +242,14 @@ _LOCK_NOT_AVAILABLE = "55P03"
 _RETRYABLE = ("40001", "40P01")
 
 
-def retrying(work: Callable[[], T], tries: int = 3) -> T:
+def retrying(work: Callable[[], T], alias: str | None = None, tries: int = 3) -> T:
     """``work()``, a whole transaction of ours, tried again after a deadlock or serialization error.
 
-    Inside a caller's transaction the error is the caller's to handle: nothing is tried again.
+    ``alias``: where it works; ``None`` is the jobs' database. Inside a caller's transaction the
+    error is the caller's, who has lost all since its begin: nothing is tried again.
     """
+    if _begun(connections[alias or conf.current().database]):
+        return work()
     for left in range(tries - 1, -1, -1):
         try:
             return work()
