@@ -12,6 +12,7 @@ from django.db import DatabaseError, InterfaceError, connections
 
 from django_jobs import conf
 from django_jobs.errors import PublishError
+from django_jobs.failures import gist
 from django_jobs.ids import new_token
 from django_jobs.models import Outbox, picking, publishing
 from django_jobs.models.waking import Hint, notify
@@ -107,7 +108,7 @@ def _publish_one_by_one(outbox_alias: str, jobs_alias: str, token: UUID) -> int:
 def _note_failure(alias: str, token: UUID, entry: Outbox, error: Exception) -> None:
     limit = conf.current().publish_attempts
     delay = min(LONGEST_BACKOFF, 2.0**entry.attempts) * random.uniform(0.5, 1.0)
-    text = f"{type(error).__name__}: {error}".replace("\x00", "")[:2000]
+    text = gist(error)
     noted = publishing.outbox(alias).fail(token, entry.seq, text, delay=delay, limit=limit)
     if noted:
         logger.warning("publishing %s %s failed: %s", entry.name, entry.id, text)

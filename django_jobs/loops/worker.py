@@ -159,7 +159,7 @@ class Worker:
             self.settle(held, Shed("its thread died"))
             raise
         finally:
-            held.ended = True
+            held.end()
             with self._busy_lock:
                 self._busy -= 1
         self.settle(held, outcome)

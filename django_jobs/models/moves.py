@@ -122,7 +122,8 @@ class RunMoves(Moves):
         with transaction.atomic(using=self.db):
             moved = self._held(run)._move(move, target, lease_expires_at=None, **values)
             if moved and failure is not None:
-                age = time.monotonic() - run.claimed_at
+                began = run.claimed_at if run.began_at is None else run.began_at
+                age = time.monotonic() - began
                 self._record(run.id, run.attempt, run.worker, failure, age)
         return bool(moved) or bool(self._landed([run], target))
 

@@ -229,10 +229,15 @@ def is_outage(error: Exception) -> bool:
     statement that takes too long with it.
     """
     if isinstance(error, OperationalError):
-        return (sqlstate(error) or "")[:2] not in _LIMITS and sqlstate(error) != _CANCELED
+        return (sqlstate(error) or "")[:2] not in _LIMITS and not was_canceled(error)
     # After a failover the old primary answers every write like this.
     read_only = isinstance(error, InternalError) and sqlstate(error) == _READ_ONLY
     return read_only or isinstance(error, InterfaceError)
+
+
+def was_canceled(error: DatabaseError) -> bool:
+    """Whether a statement time-out, or somebody, ended the statement."""
+    return sqlstate(error) == _CANCELED
 
 
 _LIMITS = ("22", "54")
