@@ -26,7 +26,6 @@ from django.db import connections
 
 from django_jobs import conf
 from django_jobs.connections import SQLITE_OPTIONS, pool_size
-from django_jobs.errors import SettingsError
 
 MINIMUM_POSTGRES = 15
 MINIMUM_SQLITE = (3, 37)
@@ -52,11 +51,11 @@ def check_time_zones(**_: Any) -> list[CheckMessage]:
 @register
 def check_settings(**_: Any) -> list[CheckMessage]:
     """E002: ``DJANGO_JOBS`` cannot be read."""
-    try:
-        conf.parse(getattr(project, "DJANGO_JOBS", {}))
-    except SettingsError as error:
-        return [Error(str(error), id="django_jobs.E002")]
-    return []
+    error = conf.fault()
+    if error is None:
+        return []
+    hint = "docs/reference/settings.md lists every setting with its default and meaning."
+    return [Error(str(error), hint=hint, id="django_jobs.E002")]
 
 
 @register
@@ -218,10 +217,7 @@ def _too_old(alias: str) -> list[tuple[str, str]]:
 
 def _settings() -> conf.Settings | None:
     """The settings, or nothing when E002 has the word."""
-    try:
-        return conf.current()
-    except SettingsError:
-        return None
+    return conf.current() if conf.fault() is None else None
 
 
 def _used() -> Sequence[str]:

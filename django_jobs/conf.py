@@ -131,6 +131,15 @@ def current() -> Settings:
     return _current
 
 
+def fault() -> SettingsError | None:
+    """What is wrong with the project's settings, for those who report it instead of raising."""
+    try:
+        current()
+    except SettingsError as error:
+        return error
+    return None
+
+
 def use(settings: Settings | None) -> None:
     """Make ``settings`` the current ones, for tests; ``None`` goes back to the project's."""
     global _current

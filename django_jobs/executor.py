@@ -26,7 +26,7 @@ from django_jobs.models import Job, Run
 from django_jobs.operations.yielding import supersede_running
 from django_jobs.outcomes import Buried, Lost, Outcome, Parked, Retried, Shed, Succeeded
 from django_jobs.payloads import encode_value
-from django_jobs.retries import decide
+from django_jobs.retries import decide, told
 from django_jobs.signals import job_started
 
 logger = logging.getLogger("django_jobs.executor")
@@ -55,12 +55,13 @@ def run_body(held: Held) -> Outcome:
     try:
         current, arguments = _begin(held, definition)
         with running(current):
+            held.run.began_at = time.monotonic()
             value = definition.fn(**arguments)
         return _result(held, definition, value)
     except BaseException as error:
         return _failed(held, definition, error)
     finally:
-        held.ended = True
+        held.end()
 
 
 async def aexecute(held: Held) -> Outcome:
@@ -83,6 +84,7 @@ async def arun_body(held: Held) -> Outcome:
     loop = asyncio.get_running_loop()
     try:
         current, arguments = await _to_thread(_begin, held, definition)
+        held.run.began_at = time.monotonic()
         with running(current):
             body = asyncio.ensure_future(definition.fn(**arguments))
 
@@ -96,7 +98,7 @@ async def arun_body(held: Held) -> Outcome:
     except BaseException as error:
         return _failed(held, definition, error)
     finally:
-        held.ended = True
+        held.end()
 
 
 async def _to_thread(fn: Callable[..., Any], *args: Any) -> Any:
@@ -166,7 +168,8 @@ def _failed(held: Held, definition: Definition, error: BaseException) -> Outcome
     failure = failure_of(error)
     if decision.again:
         return Retried(failure, decision.delay)
-    return Buried(failure, decision.reason, keep=definition.retry.dead_letter)
+    reason = told(decision, error, run.attempt, run.max_attempts)
+    return Buried(failure, reason, keep=definition.retry.dead_letter)
 
 
 def _told_to_stop(held: Held) -> bool:

@@ -50,6 +50,15 @@ def failure_of(error: BaseException) -> Failure:
     )
 
 
+def gist(error: Exception) -> str:
+    """The class of ``error`` and the first line of its message, redacted, for a log line.
+
+    What databases add in further lines quotes the row: a payload, a result.
+    """
+    line = _message(error).strip().partition("\n")[0]
+    return _cut(f"{type(error).__name__}: {_clean(line)}", MESSAGE_LIMIT)
+
+
 def redact(text: str) -> str:
     """``text`` with the values of passwords, tokens, keys, cookies and the like masked."""
     # Most texts have none of these words, and a plain search is a hundred times cheaper.

@@ -26,6 +26,7 @@ class Held:
     """
 
     run: Run
+    is_coroutine: bool = False
     renewed_at: float = field(default_factory=time.monotonic)
     started: bool = False
     expired: bool = False
@@ -33,9 +34,22 @@ class Held:
     handed_back: bool = False
     timed_out: bool = False
     ended: bool = False
+    ended_at: float = 0.0
     current: CurrentJob | None = None
     interrupt: Callable[[], None] | None = None
     """Reaches into the body: cancels its task, or the statements of its connections."""
+
+    def end(self) -> None:
+        """Note that the body has ended, or will never begin."""
+        if not self.ended:
+            self.ended_at, self.ended = time.monotonic(), True
+
+    @property
+    def seconds(self) -> float:
+        """How long the body took, or has taken so far; 0 for one that never began."""
+        if self.run.began_at is None:
+            return 0.0
+        return (self.ended_at if self.ended else time.monotonic()) - self.run.began_at
 
     def stop(self) -> None:
         """Tell the body to end."""
@@ -92,6 +106,14 @@ class LeaseBook:
         """How many runs wait for a thread."""
         with self._lock:
             return sum(not (held.started or held.handed_back) for held in self._held.values())
+
+    def unstarted_coroutines(self) -> int:
+        """How many of these wait for a slot on the loop of async bodies."""
+        with self._lock:
+            return sum(
+                held.is_coroutine and not (held.started or held.handed_back)
+                for held in self._held.values()
+            )
 
     def running(self) -> list[Held]:
         """The runs whose bodies have started and not ended."""

@@ -20,8 +20,8 @@ def log_end(sender: str, run: Run, outcome: Outcome, seconds: float, **_: Any) -
     match outcome:
         case Retried(failure, delay):
             logger.warning(line + " in=%.1fs %s", *values, delay, failure.error_class)
-        case Buried(failure, reason):
-            logger.error(line + " %s: %s", *values, reason, failure.error_class)
+        case Buried(_, reason):
+            logger.error(line + " %s", *values, reason)
         case Parked(_, reason) | Shed(reason):
             logger.info(line + " %s", *values, reason)
         case _:

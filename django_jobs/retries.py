@@ -145,6 +145,16 @@ def decide(policy: Retry, error: BaseException, attempt: int, max_attempts: int)
     return Decision(again=True, delay=delay, reason="retry")
 
 
+def told(decision: Decision, error: BaseException, attempt: int, max_attempts: int) -> str:
+    """Why a job was given up, for people. What the error says is in the attempt's record."""
+    name = type(error).__name__
+    if decision.reason == "attempts-exhausted":
+        return f"{attempt} of {max_attempts} attempts failed, the last with {name}"
+    if isinstance(error, HOPELESS):
+        return f"{name} is terminal: another attempt would meet it again"
+    return f"{name} is terminal by the retry policy"
+
+
 def _exponential(base: float, cap: float, attempt: int) -> float:
     # The exponent is bounded, since a float power that overflows raises instead of answering inf.
     return min(cap, base * 2.0 ** min(attempt - 1, _LARGEST_EXPONENT))

@@ -4,6 +4,8 @@
 
 - ``job_started(sender, run)``: a body is about to run. ``run`` is a ``django_jobs.models.Run``.
 - ``job_ended(sender, run, outcome, seconds)``: the run has ended and its outcome is stored.
+  ``seconds`` is how long the body took, without what it waited for a thread or its outcome for
+  the database.
 - ``job_lapsed(sender, job_id, state)``: a worker was lost; the job is ``ready`` again or ``dead``.
 - ``job_superseded(sender, job_id, superseded_by, ran)``: a newer job of its lane was published.
   ``ran``: its body was running and is told to stop.

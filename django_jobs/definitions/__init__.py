@@ -6,7 +6,7 @@ from django_jobs.definitions.calls import CallOptions, Enqueued, OnConflict, Req
 from django_jobs.definitions.declared import Call, Definition, bind, request_of
 from django_jobs.definitions.declaring import job
 from django_jobs.definitions.discovery import allow, autodiscover, check_discoverable
-from django_jobs.definitions.registered import definition, registry
+from django_jobs.definitions.registered import coroutines, definition, registry
 from django_jobs.keys import PER_CALL
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "autodiscover",
     "bind",
     "check_discoverable",
+    "coroutines",
     "definition",
     "job",
     "registry",

@@ -10,6 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from django.conf import settings as django_settings
 
+from django_jobs import conf
 from django_jobs.definitions.calls import PRIORITIES, is_priority
 from django_jobs.definitions.declared import (
     Declared,
@@ -128,7 +129,7 @@ def _declare(fn: Callable[P, R], given: Given) -> Definition[P, R]:
             supersede_running=_supersede_running(given.supersede_running, lane, path),
         ),
     )
-    if django_settings.configured:
+    if django_settings.configured and conf.fault() is None:
         check_tenant_declared(made.name, made.tenant)
     register(made)
     return made

@@ -22,9 +22,12 @@ def autodiscover() -> None:
     """Imports the job modules of every installed app (``jobs.py`` and ``tasks.py``).
 
     Web processes and workers both do this when Django starts; what is declared by then, there or
-    in what those modules import, is what workers can run.
+    in what those modules import, is what workers can run. With settings that cannot be read it
+    imports nothing: the system checks name the fault, and every use of a job raises it.
     """
     global _known
+    if conf.fault() is not None:
+        return
     autodiscover_modules(*conf.current().autodiscover)
     _known = frozenset(registry())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from django_jobs.definitions.declared import Definition
 
 _definitions: dict[str, Definition[Any, Any]] = {}
+_coroutines: list[str] = []
 
 
 def registry() -> Mapping[str, Definition[Any, Any]]:
@@ -23,6 +24,11 @@ def registry() -> Mapping[str, Definition[Any, Any]]:
 def definition(name: str) -> Definition[Any, Any] | None:
     """The job of this name, if this process has declared one."""
     return _definitions.get(name)
+
+
+def coroutines() -> Sequence[str]:
+    """The names of the jobs whose bodies are async."""
+    return _coroutines
 
 
 def register(declared: Definition[Any, Any]) -> None:
@@ -37,6 +43,9 @@ def register(declared: Definition[Any, Any]) -> None:
             f"Rename one, or give it name=."
         )
     _definitions[declared.name] = declared
+    # A list of its own for each state of the registry: a worker reads it while modules load.
+    global _coroutines
+    _coroutines = [name for name, one in _definitions.items() if one.is_async]
 
 
 def _is_reload(seated: Definition[Any, Any], declared: Definition[Any, Any]) -> bool:

@@ -197,7 +197,7 @@ class Process:
     def _claim(self) -> float:
         if self.ended.is_set() or self._used_up():
             return 60.0
-        return 0.0 if self.worker.tick() else 60.0
+        return 0.0 if self.worker.tick() else self.worker.rooms.pause()
 
     def _used_up(self) -> bool:
         """Whether this process has run its share and should be replaced."""

@@ -16,8 +16,6 @@ from django_jobs.models import picking
 logger = logging.getLogger("django_jobs.runner")
 
 LONGEST_BACKOFF = 30.0
-READ_ONLY = "25006"
-"""SQLSTATE of a write on a standby: after a failover the old primary answers like this."""
 
 
 class LoopThread(threading.Thread):
@@ -77,9 +75,7 @@ class LoopThread(threading.Thread):
         except (OperationalError, InterfaceError) as error:
             return self._outage(error)
         except InternalError as error:
-            if picking.sqlstate(error) == READ_ONLY:
-                return self._outage(error)
-            return self._defect()
+            return self._outage(error) if picking.is_outage(error) else self._defect()
         except Exception:
             return self._defect()
         if self._away_since is not None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import logging
 import queue
-import time
 from collections.abc import Callable, Sequence
 from uuid import UUID
 
+from django.db import DatabaseError
+
+from django_jobs.errors import ResultError
+from django_jobs.failures import failure_of, gist
 from django_jobs.leases import Held, LeaseBook
 from django_jobs.models import Job, picking
 from django_jobs.outcomes import (
@@ -26,6 +29,7 @@ from django_jobs.signals import job_ended
 logger = logging.getLogger("django_jobs.settler")
 
 GROUP = 500
+REFUSED = "the database refused to store how it ended"
 
 Settled = tuple[Held, Outcome]
 
@@ -37,6 +41,8 @@ class Settler:
         self.leases, self._on_delayed = leases, on_delayed
         self.finished = 0
         """Runs settled since the process began."""
+        self.finished_coroutines = 0
+        """Those of them whose bodies are async."""
         self._incoming: queue.SimpleQueue[Settled | None] = queue.SimpleQueue()
         self._unstored: dict[UUID, Settled] = {}
         """By lease-holding job id, in the order of arrival."""
@@ -66,7 +72,7 @@ class Settler:
         self._hand_back([held for held, _ in pairs if held.handed_back])
         for held, outcome in pairs:
             if not (isinstance(outcome, Succeeded) or held.handed_back):
-                self._report(held, self._store(held, outcome))
+                self._report(held, self._stored_or_refused(held, outcome))
         return len(pairs)
 
     def _gather(self) -> None:
@@ -85,12 +91,57 @@ class Settler:
         values = [
             (held.run, outcome.result) for held, outcome in group if isinstance(outcome, Succeeded)
         ]
-        landed = picking.retrying(lambda: Job.objects.all().succeed(values))
+        try:
+            landed = picking.retrying(lambda: Job.objects.all().succeed(values))
+        except DatabaseError as error:
+            if picking.is_outage(error):
+                raise
+            self._find_refused(group, error)
+            return
         for held, outcome in group:
             if held.run.id in landed:
                 self._report(held, outcome)
             else:
                 self._report(held, self._not_ours(held))
+
+    def _find_refused(self, group: Sequence[Settled], error: DatabaseError) -> None:
+        """The database refused a group: one row of it must not keep the others from their end."""
+        if len(group) > 1:
+            for pair in group:
+                self._store_successes([pair])
+            return
+        if picking.was_canceled(error):
+            raise error  # It waited too long for a lock, which says nothing of the row.
+        [(held, _)] = group
+        self._report(held, self._refused(held, error))
+
+    def _stored_or_refused(self, held: Held, outcome: Outcome) -> Outcome:
+        try:
+            return self._store(held, outcome)
+        except DatabaseError as error:
+            if picking.is_outage(error) or picking.was_canceled(error):
+                raise
+            return self._refused(held, error)
+
+    def _refused(self, held: Held, error: DatabaseError) -> Outcome:
+        """The database answered and will not have this outcome: the job is dead, and says why.
+
+        Its body has run, and would end the same way again. When even that is refused the row is
+        let go: its lease runs out, which ends after ``MAX_CRASHES`` times.
+        """
+        run = held.run
+        failure = failure_of(ResultError(f"The database refused the outcome: {gist(error)}"))
+        logger.error("job %s %s: %s", run.name, run.id, failure.message)
+        try:
+            landed = picking.retrying(
+                lambda: Job.objects.all().bury(run, failure, REFUSED, keep=True)
+            )
+        except DatabaseError as worse:
+            if picking.is_outage(worse) or picking.was_canceled(worse):
+                raise
+            logger.error("job %s %s is left to its lease: %s", run.name, run.id, gist(worse))
+            return Lost()
+        return Buried(failure, REFUSED) if landed else self._not_ours(held)
 
     def _hand_back(self, unstarted: Sequence[Held]) -> None:
         """Shed runs whose bodies never started, hundreds maybe, in one transaction."""
@@ -139,5 +190,7 @@ class Settler:
         if held.handed_back:
             return
         self.finished += 1
-        seconds = time.monotonic() - held.run.claimed_at
-        job_ended.send_robust(sender=held.run.name, run=held.run, outcome=outcome, seconds=seconds)
+        self.finished_coroutines += held.is_coroutine
+        job_ended.send_robust(
+            sender=held.run.name, run=held.run, outcome=outcome, seconds=held.seconds
+        )

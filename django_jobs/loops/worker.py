@@ -7,63 +7,39 @@ import logging
 import queue
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from django_jobs import connections as sessions
 from django_jobs import definitions
 from django_jobs.executor import aexecute, execute
 from django_jobs.leases import UNSTARTED_LIMIT, Held, LeaseBook
+from django_jobs.loops.rooms import Ask, Prefetch, Rooms
 from django_jobs.loops.settler import Settler
 from django_jobs.models import NO_FLOOR, Floor, Job, picking
 from django_jobs.outcomes import Outcome, Shed
 
 logger = logging.getLogger("django_jobs.worker")
 
-PREFETCH_LIMIT = 500
-RATE_WINDOW = 0.25
-"""Seconds: what finished within them is what may be claimed ahead."""
-
 FLOOR_LIFE = 1.0
 """Seconds for which a claim may begin at the floor instead of at the head of the queue."""
 
 
-class Prefetch:
-    """How many runs may wait for a thread: one for each idle thread, or what finishes soon.
-
-    A thread that is busy for ten minutes must not keep jobs waiting that another worker could
-    start; threads that finish thousands a second must not wait for a claim.
-    """
-
-    def __init__(self, idle: Any) -> None:
-        self._idle = idle
-        self._counts: deque[tuple[float, int]] = deque()
-
-    def room(self, finished: int, unstarted: int) -> int:
-        """How many runs to claim now; 0 while enough wait already."""
-        now = time.monotonic()
-        self._counts.append((now, finished))
-        while self._counts[0][0] < now - RATE_WINDOW and len(self._counts) > 1:
-            self._counts.popleft()
-        lately = finished - self._counts[0][1]
-        target = max(self._idle(), min(PREFETCH_LIMIT, lately))
-        room = target - unstarted
-        return room if room > target // 2 else 0
+Claimed = tuple[str, bool | None]
+"""A queue, and what an ``Ask`` says of the kind of its bodies."""
 
 
 class Floors:
-    """Where the next claim of each queue may begin."""
+    """Where the next claim of each queue, and of each kind, may begin."""
 
     def __init__(self) -> None:
-        self._floors: dict[str, tuple[float, Floor]] = {}
+        self._floors: dict[Claimed, tuple[float, Floor]] = {}
 
-    def get(self, name: str) -> Floor:
-        """The floor of queue ``name``, or ``NO_FLOOR`` once a second and when it is unknown."""
+    def get(self, name: Claimed) -> Floor:
+        """The floor of ``name``, or ``NO_FLOOR`` once a second and when it is unknown."""
         since, floor = self._floors.get(name, (0.0, NO_FLOOR))
         return floor if time.monotonic() - since < FLOOR_LIFE else NO_FLOOR
 
-    def note(self, name: str, asked: Floor, first: Floor | None) -> None:
+    def note(self, name: Claimed, asked: Floor, first: Floor | None) -> None:
         """A claim that asked from ``asked`` began at ``first``; ``None``: it found nothing."""
         if first is None:
             self._floors.pop(name, None)
@@ -102,6 +78,7 @@ class Worker:
         self._busy_lock = threading.Lock()
         self._prefetch = Prefetch(lambda: self.threads - self._busy)
         self._coroutines = Coroutines(self, async_slots)
+        self.rooms = Rooms(self._prefetch, Prefetch(self._coroutines.idle))
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
@@ -115,39 +92,48 @@ class Worker:
         """Claim once from every queue while there is room; how many runs were claimed."""
         claimed = 0
         for queue_name in self.queues:
-            room = self._room()
-            if room <= 0:
+            ask = self._ask()
+            if ask.room <= 0:
                 break
-            claimed += self._claim(queue_name, room)
+            claimed += self._claim(queue_name, ask)
         return claimed
 
-    def _room(self) -> int:
+    def _ask(self) -> Ask:
+        finished = self.settler.finished
         if self.suspects:  # One at a time, and nothing beside it.
-            return 1 if len(self.leases) == 0 else 0
-        return self._prefetch.room(self.settler.finished, self.leases.unstarted())
+            return Ask(1 if len(self.leases) == 0 else 0)
+        if not definitions.coroutines():
+            return Ask(self._prefetch.room(finished, self.leases.unstarted()))
+        done, waiting = self.settler.finished_coroutines, self.leases.unstarted_coroutines()
+        return self.rooms.ask((finished - done, done), (self.leases.unstarted() - waiting, waiting))
 
-    def _claim(self, queue_name: str, room: int) -> int:
-        floor, asked = self.floors.get(queue_name), time.monotonic()
+    def _claim(self, queue_name: str, ask: Ask) -> int:
+        claimed = queue_name, ask.coroutines
+        floor, asked = self.floors.get(claimed), time.monotonic()
         runs = picking.retrying(
             lambda: Job.objects.all().claim(
                 queue_name,
-                room=room,
+                room=ask.room,
                 lease=self.leases.lease,
                 worker=self.name,
                 floor=floor,
                 suspects=self.suspects,
+                names=None if ask.coroutines is None else definitions.coroutines(),
+                named=ask.coroutines is True,
             )
         )
         # First of all: what is not in the book is nobody's until its lease runs out.
         for held in self.leases.add(runs, asked):
             self._dispatch(held)
         first = (runs[0].priority, runs[0].run_at) if runs else None
-        self.floors.note(queue_name, floor, first)
+        self.floors.note(claimed, floor, first)
+        self.rooms.took(ask, time.monotonic() - asked, len(runs))
         return len(runs)
 
     def _dispatch(self, held: Held) -> None:
         definition = definitions.definition(held.run.name)
         if definition is not None and definition.is_async:
+            held.is_coroutine = True
             self._coroutines.submit(held)
         else:
             self._runs.put(held)
@@ -173,7 +159,7 @@ class Worker:
             self.settle(held, Shed("its thread died"))
             raise
         finally:
-            held.ended = True
+            held.end()
             with self._busy_lock:
                 self._busy -= 1
         self.settle(held, outcome)
@@ -205,9 +191,13 @@ class Coroutines:
     """One event loop in a thread of its own, started with the first async job."""
 
     def __init__(self, worker: Worker, slots: int) -> None:
-        self._worker, self._slots_count = worker, slots
+        self._worker, self._slots_count, self._busy = worker, slots, 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._slots: asyncio.Semaphore | None = None
+
+    def idle(self) -> int:
+        """How many slots run nothing."""
+        return self._slots_count - self._busy
 
     def submit(self, held: Held) -> None:
         """Have an async body run as soon as one of the slots is free."""
@@ -221,7 +211,12 @@ class Coroutines:
         assert self._slots is not None
         async with self._slots:
             if self._worker.leases.start(held):
-                self._worker.settle(held, await aexecute(held))
+                self._busy += 1
+                try:
+                    outcome = await aexecute(held)
+                finally:
+                    self._busy -= 1
+                self._worker.settle(held, outcome)
 
     def stop(self) -> None:
         """End the loop's thread."""

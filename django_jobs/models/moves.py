@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
@@ -75,28 +75,33 @@ class RunMoves(Moves):
         worker: str,
         floor: Floor = NO_FLOOR,
         suspects: bool = False,
+        names: Collection[str] | None = None,
+        named: bool = True,
     ) -> list[Run]:
         """CLAIM up to ``room`` due rows of ``queue`` for ``lease`` seconds, in claim order.
 
-        ``suspects`` takes those, and only those, whose workers were lost twice.
+        ``suspects`` takes those, and only those, whose workers were lost twice. With ``names``
+        only jobs of these names are taken, or, unless ``named``, only others; all that stand
+        before them are stepped over.
         """
         token = new_token()
         priority, run_at = floor
         earliest = "-infinity" if picking.is_postgres(self.db) else ""
-        claimed = picking.run(
-            self.db,
-            "claim",
-            {
-                "queue": queue,
-                "room": room,
-                "lease": lease,
-                "worker": worker,
-                "token": token,
-                "floor_priority": priority,
-                "floor_run_at": earliest if run_at is None else run_at,
-            },
-            suspicion="crashes >= 2" if suspects else "crashes < 2",
-        )
+        parameters: dict[str, Any] = {
+            "queue": queue,
+            "room": room,
+            "lease": lease,
+            "worker": worker,
+            "token": token,
+            "floor_priority": priority,
+            "floor_run_at": earliest if run_at is None else run_at,
+        }
+        eligible = "crashes >= 2" if suspects else "crashes < 2"
+        if names is not None:
+            parameters["names"] = picking.texts(self.db, names)
+            among = picking.among(self.db, "name", "names")
+            eligible += f" AND {among}" if named else f" AND NOT {among}"
+        claimed = picking.run(self.db, "claim", parameters, eligible=eligible)
         runs = [Run.of(row, token, worker) for row in claimed]
         runs.sort(key=lambda run: (run.priority, run.run_at, run.id))
         return runs
@@ -130,7 +135,8 @@ class RunMoves(Moves):
             moved = held._move(move, target, lease_expires_at=None, **values)
             yielded = self._give_way(run) if again and not moved else 0
             if (moved or yielded) and failure is not None:
-                age = time.monotonic() - run.claimed_at
+                began = run.claimed_at if run.began_at is None else run.began_at
+                age = time.monotonic() - began
                 self._record(run.id, run.attempt, run.worker, failure, age)
         return bool(moved) or bool(self._landed([run], target))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -28,9 +27,7 @@ class Peek:
 
 def peek(jobs_alias: str, outbox_aliases: Sequence[str], queues: Sequence[str]) -> Peek:
     """Look once; one statement where jobs and outbox share a database."""
-    postgres = picking.is_postgres(jobs_alias)
-    asked = list(queues) if postgres else json.dumps(list(queues))
-    row = picking.run(jobs_alias, "peek", {"queues": asked})[0]
+    row = picking.run(jobs_alias, "peek", {"queues": picking.texts(jobs_alias, queues)})[0]
     others = (alias for alias in outbox_aliases if alias != jobs_alias)
     staged = bool(row[0]) or any(publishing.outbox(a).pending().exists() for a in others)
     return Peek(staged, bool(row[1]), bool(row[2]), bool(row[3]), bool(row[4]), row[5])

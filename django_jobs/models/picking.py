@@ -18,8 +18,18 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from django.db import DatabaseError, OperationalError, connections, transaction
+from django.db import (
+    DatabaseError,
+    InterfaceError,
+    InternalError,
+    OperationalError,
+    connections,
+    transaction,
+)
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import CharField, Func
+
+from django_jobs import conf
 
 T = TypeVar("T")
 
@@ -125,6 +135,18 @@ def numbers(alias: str, values: Iterable[int]) -> list[int] | str:
     return list(values) if is_postgres(alias) else json.dumps(list(values))
 
 
+def texts(alias: str, values: Iterable[str]) -> list[str] | str:
+    """The same for texts."""
+    return list(values) if is_postgres(alias) else json.dumps(list(values))
+
+
+def among(alias: str, column: str, parameter: str) -> str:
+    """The condition that a text column holds one of the ``texts`` of ``parameter``."""
+    if is_postgres(alias):
+        return f"({column} = ANY((%({parameter})s)::text[]))"
+    return f"({column} IN (SELECT value FROM json_each(%({parameter})s)))"
+
+
 def to_uuid(value: Any) -> uuid.UUID:
     """An id as either engine returns it."""
     return value if isinstance(value, uuid.UUID) else uuid.UUID(value)
@@ -143,9 +165,15 @@ def in_transaction(alias: str) -> bool:
             return True
     if blocks:
         return False
+    return _begun(connection)
+
+
+def _begun(connection: BaseDatabaseWrapper) -> bool:
+    """Whether what ``connection`` executes next is part of something, be it a test's block."""
     # Not get_autocommit(), which connects: a database that nobody uses must not be opened here.
     connected = connection.connection is not None
-    return not (connection.autocommit if connected else connection.settings_dict["AUTOCOMMIT"])
+    autocommit = connection.autocommit if connected else connection.settings_dict["AUTOCOMMIT"]
+    return connection.in_atomic_block or not autocommit
 
 
 @contextmanager
@@ -195,15 +223,39 @@ def is_contention(error: OperationalError) -> bool:
     return locked or "is locked" in str(error)
 
 
+def is_outage(error: Exception) -> bool:
+    """Whether the database was not there, or refuses everyone: no row is to blame.
+
+    Drivers say "operational" of what is the row's own fault too: a limit that it exceeds, a
+    statement that takes too long with it.
+    """
+    if isinstance(error, OperationalError):
+        return (sqlstate(error) or "")[:2] not in _LIMITS and not was_canceled(error)
+    # After a failover the old primary answers every write like this.
+    read_only = isinstance(error, InternalError) and sqlstate(error) == _READ_ONLY
+    return read_only or isinstance(error, InterfaceError)
+
+
+def was_canceled(error: DatabaseError) -> bool:
+    """Whether a statement time-out, or somebody, ended the statement."""
+    return sqlstate(error) == _CANCELED
+
+
+_LIMITS = ("22", "54")
+_CANCELED = "57014"
+_READ_ONLY = "25006"
 _LOCK_NOT_AVAILABLE = "55P03"
 _RETRYABLE = ("40001", "40P01")
 
 
-def retrying(work: Callable[[], T], tries: int = 3) -> T:
+def retrying(work: Callable[[], T], alias: str | None = None, tries: int = 3) -> T:
     """``work()``, a whole transaction of ours, tried again after a deadlock or serialization error.
 
-    Inside a caller's transaction the error is the caller's to handle: nothing is tried again.
+    ``alias``: where it works; ``None`` is the jobs' database. Inside a caller's transaction the
+    error is the caller's, who has lost all since its begin: nothing is tried again.
     """
+    if _begun(connections[alias or conf.current().database]):
+        return work()
     for left in range(tries - 1, -1, -1):
         try:
             return work()

@@ -35,6 +35,8 @@ class Run:
     lease: UUID
     worker: str
     claimed_at: float = field(default_factory=time.monotonic)
+    began_at: float | None = None
+    """When its body began (``time.monotonic()``, as ``claimed_at``)."""
 
     @classmethod
     def of(cls, row: tuple[Any, ...], lease: UUID, worker: str) -> Run:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from enum import StrEnum
 
-from django.db import DatabaseError, InterfaceError, connections
+from django.db import DatabaseError, InterfaceError, connections, transaction
 
 from django_jobs.models import picking
 
@@ -48,10 +48,23 @@ def subscribe(listener: Callable[[Hint], None]) -> Callable[[], None]:
 
 
 def notify(alias: str, hint: Hint) -> None:
-    """Tell the workers of the database ``alias``. Called after commit; never raises."""
+    """Tell the workers of the database ``alias``, when the open transaction commits; never raises.
+
+    Before that they would look and see nothing. With autocommit off Django has no hooks for the
+    commit; polling finds it then.
+    """
+    connection = connections[alias]
+    if connection.in_atomic_block:
+        transaction.on_commit(lambda: _tell(alias, hint), using=alias, robust=True)
+    elif not picking.in_transaction(alias):
+        _tell(alias, hint)
+
+
+def _tell(alias: str, hint: Hint) -> None:
     for listener in tuple(_listeners):
         listener(hint)
     connection = connections[alias]
+    # A test that runs the hooks of its own open block has committed nothing.
     if not picking.is_postgres(alias) or connection.in_atomic_block:
         return
     if not _may_send(alias, hint):  # Asked last: it counts what is sent, not what is dropped.

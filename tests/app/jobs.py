@@ -211,3 +211,11 @@ def ends_thread(name: str) -> None:
 async def coroutine_overdue() -> None:
     """An async body that sleeps past its timeout."""
     await asyncio.sleep(20)
+
+
+@job(idempotency_key=PER_CALL)
+async def coroutine_waiting(key: str) -> None:
+    """An async body that ends when the ledger has a note ``release``, however long that takes."""
+    await Ledger.objects.acreate(job_key=str(current_job().id), attempt=1, pid=0, note=key)
+    while not await Ledger.objects.filter(note="release").aexists():
+        await asyncio.sleep(0.05)

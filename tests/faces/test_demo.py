@@ -134,7 +134,8 @@ class IndexingTests(TestCase):
             (b"print 1\n", "SyntaxError"),
         ):
             dead = self.index(content)
-            assert (dead.state, dead.attempt, dead.reason) == ("dead", 1, "terminal")
+            assert (dead.state, dead.attempt) == ("dead", 1)
+            assert dead.reason == f"{error} is terminal by the retry policy"
             assert Attempt.objects.get(job_id=dead.job_id).error_class.endswith(error)
             document = Document.objects.get()
             assert document.indexed_at is None

@@ -28,7 +28,7 @@ from django_jobs.failures import (
     failure_of,
     redact,
 )
-from django_jobs.retries import MOST_ATTEMPTS, Decision, Retry, decide
+from django_jobs.retries import MOST_ATTEMPTS, Decision, Retry, decide, told
 
 AGAIN = Retry(max_attempts=5, base=1, jitter=False)
 
@@ -200,6 +200,25 @@ def test_exhausted_attempts_outrank_everything_but_terminal(error: Exception) ->
         assert decide(AGAIN, error, attempt, 5).reason == "attempts-exhausted"
     assert decide(AGAIN, Terminal(), 5, 5).reason == "terminal"
     assert decide(AGAIN, ValueError(), 1, 1).reason == "attempts-exhausted"
+
+
+@pytest.mark.parametrize(
+    ("policy", "error", "attempt", "reason"),
+    [
+        (AGAIN, ValueError("no"), 5, "5 of 5 attempts failed, the last with ValueError"),
+        (AGAIN, Terminal("no"), 1, "Terminal is terminal: another attempt would meet it again"),
+        (
+            Retry(terminal_on=(ValueError,)),
+            UnicodeError(),
+            1,
+            "UnicodeError is terminal by the retry policy",
+        ),
+    ],
+)
+def test_a_job_that_is_given_up_says_why_in_words(
+    policy: Retry, error: Exception, attempt: int, reason: str
+) -> None:
+    assert told(decide(policy, error, attempt, 5), error, attempt, 5) == reason
 
 
 def test_the_row_s_own_limit_counts_not_the_policy_s() -> None:

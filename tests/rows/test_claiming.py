@@ -144,6 +144,14 @@ def test_suspects_are_taken_only_when_asked_for_and_then_nothing_else_is(jobs_al
     assert {run.id for run in claim(suspects=True)} == {made[5]}
 
 
+def test_a_claim_of_some_names_steps_over_the_others_in_order(jobs_alias: str) -> None:
+    made = [make(State.READY, name=f"tests.{name}").id for name in "abcab"]
+    assert [run.id for run in claim(room=2, names=["tests.b", "tests.c"])] == [made[1], made[2]]
+    left = claim(names=["tests.b", "tests.c"], named=False)
+    assert [run.id for run in left] == [made[0], made[3]]
+    assert [run.id for run in claim(names=[], named=False)] == [made[4]]
+
+
 def test_a_claim_from_a_floor_goes_on_where_the_last_one_began(jobs_alias: str) -> None:
     made = [
         make(State.READY, priority=p, run_at=Now() - timedelta(minutes=m))
@@ -231,6 +239,10 @@ def hot_statements(alias: str) -> dict[str, tuple[set[str], Callable[[], Any]]]:
         "claim from a floor": (
             {"django_jobs_job_claim"},
             lambda: claim(room=100, floor=(1, runs[0].run_at if alias == "default" else "2020")),
+        ),
+        "claim some names": (
+            {"django_jobs_job_claim"},
+            lambda: claim(room=100, names=["tests.row"], named=False),
         ),
         "claim a suspect": (
             {"django_jobs_job_suspect|django_jobs_job_claim"},

@@ -17,7 +17,7 @@ from django.utils import autoreload
 
 from django_jobs import conf
 from django_jobs import connections as sessions
-from django_jobs.checks import THREADS
+from django_jobs.checks import THREADS, check_aliases, check_settings
 from django_jobs.loops.process import LOOPS, Plan, Process
 from django_jobs.loops.supervisor import SECOND_SIGNAL, Supervisor
 from django_jobs.models import picking
@@ -70,6 +70,8 @@ class Command(BaseCommand):
         unknown = set(options["loops"]) - set(LOOPS)
         if unknown:
             raise CommandError(f"--loops: no loop {unknown.pop()!r}. Known: {', '.join(LOOPS)}")
+        for error in (*check_settings(), *check_aliases()):
+            raise CommandError(f"{error.msg}\n\tHINT: {error.hint}")
         alias = conf.current().database
         if not picking.is_postgres(alias) and options["processes"] != 1:
             raise CommandError(

@@ -8,7 +8,7 @@ WITH urgent AS MATERIALIZED (
     FROM django_jobs_job
     WHERE state = 'ready' AND NOT blocked AND queue = (%(queue)s)::text
         AND priority < (%(floor_priority)s)::smallint
-        AND {suspicion}
+        AND {eligible}
         AND (not_before IS NULL OR not_before <= statement_timestamp())
     ORDER BY priority, run_at, id
     LIMIT (%(room)s)::int
@@ -19,7 +19,7 @@ rest AS MATERIALIZED (
     FROM django_jobs_job
     WHERE state = 'ready' AND NOT blocked AND queue = (%(queue)s)::text
         AND (priority, run_at) >= ((%(floor_priority)s)::smallint, (%(floor_run_at)s)::timestamptz)
-        AND {suspicion}
+        AND {eligible}
         AND (not_before IS NULL OR not_before <= statement_timestamp())
     ORDER BY priority, run_at, id
     LIMIT (%(room)s)::int - (SELECT count(*) FROM urgent)

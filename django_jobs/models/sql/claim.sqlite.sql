@@ -14,7 +14,7 @@ WHERE id IN (
     WHERE state = 'ready' AND NOT blocked AND queue = %(queue)s
         AND (priority < %(floor_priority)s
             OR (priority, run_at) >= (%(floor_priority)s, %(floor_run_at)s))
-        AND {suspicion}
+        AND {eligible}
         AND (not_before IS NULL OR not_before <= {now})
     ORDER BY priority, run_at, id
     LIMIT %(room)s
