@@ -52,10 +52,11 @@ def report(say: Say, edits: list[Standing], document: Document) -> None:
     ran = [one for one in edits if one.started_at is not None]
     waited = [one for one in edits if one.state in ("cancelled", "displaced") and one not in ran]
     done = [one for one in edits if one.state == "done"]
+    stopped_runs = len(ran) - len(done)
     say(
-        f"  {len(edits)} enqueued: {len(done)} done, {len(ran) - len(done)} stopped while they ran,"
+        f"  {len(edits)} enqueued: {len(waited)} superseded while they waited, {stopped_runs} "
+        f"while they ran, {len(done)} done"
     )
-    say(f"  {len(waited)} superseded before they ran")
     for one in ran[:SHOWN] if len(ran) > 1 else waited[:SHOWN]:
         by = one.superseded_by or one.job_id
         if one.state == "cancelled" and by in number:
@@ -69,5 +70,5 @@ def report(say: Say, edits: list[Standing], document: Document) -> None:
             f"published (at most {max(lags):.0f})"
         )
     document.refresh_from_db()
-    words = sorted(document.posting_set.values_list("word", flat=True))
-    say(f"  the last one is done: edit {done[-1].result}, its index holds {words}\n")
+    text = bytes(document.content).decode().splitlines()[0]
+    say(f"  done: edit {done[-1].result}; the text that is indexed: {text}\n")
