@@ -2,14 +2,16 @@
 
 import ast
 import re
+import time
 from collections import Counter
 from collections.abc import Iterator
 
 from django.db import transaction
 from django.utils import timezone
 
-from django_jobs import Retry, job
-from testproject.search.models import Document, Posting
+from django_jobs import Retry, current_job, job
+from django_jobs.errors import Interrupted
+from testproject.search.models import Document, Interruption, Posting
 
 Defined = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 # `HTTPServer` is "HTTP" and "Server".
@@ -32,6 +34,20 @@ def index_document(document_id: int) -> int:
         document.indexed_at = timezone.now()
         document.save(update_fields=["length", "indexed_at"])
     return len(words)
+
+
+@job(lane="{document_id}")
+def index_edit(document_id: int, edit: int) -> int:
+    """Index a document slowly, for its newest edit only; the edit's number."""
+    try:
+        for _ in range(50):  # A large document takes its time, and looks up now and then.
+            current_job().check()
+            time.sleep(0.01)
+    except Interrupted:
+        Interruption.objects.create(job_id=current_job().id)
+        raise
+    index_document(document_id)
+    return edit
 
 
 def words_of(source: bytes) -> Counter[str]:

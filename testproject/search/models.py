@@ -15,6 +15,16 @@ class Document(models.Model):
         return self.path
 
 
+class Interruption(models.Model):
+    """When a run of ``index_edit`` learned that it must stop."""
+
+    job_id = models.UUIDField()
+    at = models.DateTimeField(auto_now_add=True)
+
+    def __str__(self) -> str:
+        return f"{self.job_id} stopped"
+
+
 class Posting(models.Model):
     """How often a word stands in a document."""
 

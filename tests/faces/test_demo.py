@@ -55,15 +55,19 @@ def test_the_demo_indexes_real_files_and_leaves_nothing_of_a_batch_that_rolled_b
     assert "rolled back a batch of 100: 0 documents and 0 jobs of it exist" in done.stdout
     assert re.search(r"^  done +1\d\d$", done.stdout, re.M)
     assert "[########################################] 120/120  " in done.stdout
+    assert re.search(r"20 enqueued: \d+ superseded while they waited, \d+ while they", done.stdout)
+    assert 'done: edit 20; the text that is indexed: """Edit 20' in done.stdout
     assert not [line for line in done.stdout.splitlines() if len(line) > 80]
     with sqlite3.connect(tmp_path / "demo.sqlite3") as database:
         states = dict(
             database.execute("SELECT state, count(*) FROM django_jobs_job GROUP BY state")
         )
-        assert sum(states.values()) == 120
-        assert set(states) <= {"done", "dead"}
+        assert set(states) <= {"done", "dead", "cancelled"}
+        assert states["done"] + states["dead"] == 120 + 1
         indexed = "SELECT count(*) FROM search_document WHERE indexed_at IS NOT NULL"
         assert database.execute(indexed).fetchone()[0] == states["done"]
+        ended = "SELECT result FROM django_jobs_job WHERE lane IS NOT NULL AND state = 'done'"
+        assert database.execute(ended).fetchall()[-1] == ("20",)
         assert database.execute("SELECT count(*) FROM search_posting").fetchone()[0] > 1000
         assert not database.execute(
             "SELECT * FROM search_document WHERE path LIKE 'undone%'"

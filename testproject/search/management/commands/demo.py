@@ -23,6 +23,8 @@ from testproject.search import fresh
 from testproject.search.finding import search
 from testproject.search.jobs import index_document
 from testproject.search.models import Document
+from testproject.search.scenes import edits
+from testproject.search.scenes.workers import stop
 
 BATCH = 100
 WIDTH = 40
@@ -51,6 +53,7 @@ class Command(BaseCommand):
         self.roll_back(files[:BATCH])
         self.work(len(files), database.with_suffix(".log"))
         self.report(time.monotonic() - started)
+        edits.play(self.say, database.with_suffix(".log"))
         self.find()
 
     def say(self, text: str, *, title: bool = False) -> None:
@@ -166,13 +169,6 @@ def store(path: str, content: bytes) -> None:
     """A document and the job that indexes it: both, or neither."""
     document = Document.objects.create(path=path, content=content)
     enqueue(index_document, document_id=document.pk)
-
-
-def stop(worker: subprocess.Popen[bytes]) -> None:
-    """End a worker that still runs; it hands back what it has not finished."""
-    if worker.poll() is None:
-        worker.terminate()
-        worker.wait()
 
 
 def standard_library(limit: int | None) -> list[Path]:
