@@ -50,7 +50,7 @@ class Settler:
         """
         self._gather()
         pairs = list(self._unstored.values())
-        successes = [pair for pair in pairs if isinstance(pair[1], Succeeded)]
+        successes = [(held, out) for held, out in pairs if isinstance(out, Succeeded)]
         for start in range(0, len(successes), GROUP):
             self._store_successes(successes[start : start + GROUP])
         self._hand_back([held for held, _ in pairs if held.handed_back])
@@ -71,11 +71,11 @@ class Settler:
             self._unstored[pair[0].run.id] = pair
             block = False
 
-    def _store_successes(self, group: Sequence[Settled]) -> None:
-        values = [
-            (held.run, outcome.result) for held, outcome in group if isinstance(outcome, Succeeded)
-        ]
-        landed = picking.retrying(lambda: Job.objects.all().succeed(values))
+    def _store_successes(self, group: Sequence[tuple[Held, Succeeded]]) -> None:
+        landed = {held.run.id for held, outcome in group if outcome.stored}
+        values = [(held.run, outcome.result) for held, outcome in group if not outcome.stored]
+        if values:
+            landed |= picking.retrying(lambda: Job.objects.all().succeed(values))
         for held, outcome in group:
             if held.run.id in landed:
                 self._report(held, outcome)

@@ -5,6 +5,7 @@ from django_jobs.models.job import Job, JobQuerySet
 from django_jobs.models.lane import Lane
 from django_jobs.models.moves import NO_FLOOR, Floor
 from django_jobs.models.outbox import Outbox, OutboxQuerySet
+from django_jobs.models.own_rows import Fence, OwnRows
 from django_jobs.models.permit import Permit
 from django_jobs.models.rescue import Lapsed
 from django_jobs.models.run import Run
@@ -12,6 +13,7 @@ from django_jobs.models.run import Run
 __all__ = [
     "NO_FLOOR",
     "Attempt",
+    "Fence",
     "Floor",
     "Job",
     "JobQuerySet",
@@ -19,6 +21,7 @@ __all__ = [
     "Lapsed",
     "Outbox",
     "OutboxQuerySet",
+    "OwnRows",
     "Permit",
     "Run",
 ]
