@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 from uuid import UUID
 
-from django_jobs.errors import JobTimeout, LeaseLost, NoCurrentJob
+from django_jobs.errors import FenceRefused, JobTimeout, LeaseLost, NoCurrentJob
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -53,6 +54,16 @@ class Flag:
         return event.wait(timeout)
 
 
+class OwnRows(Protocol):
+    """The rows of one run. Every write raises ``LeaseLost`` once they are not its own."""
+
+    def store_progress(self, value: Any) -> None:
+        """Store a JSON value on the job's row."""
+
+    def fenced(self, using: str | None) -> AbstractContextManager[object]:
+        """A transaction that commits only if the run is still its job's."""
+
+
 @dataclass(slots=True, eq=False)
 class CurrentJob:
     """What a body may know and do about its own run."""
@@ -67,7 +78,7 @@ class CurrentJob:
     """``time.monotonic()`` at which the attempt times out, or ``None``."""
     cancelled: Flag = field(default_factory=Flag)
     """Set when the body should end: the job was cancelled or lost, or its time is over."""
-    store_progress: Callable[[Any], None] | None = None
+    rows: OwnRows | None = None
 
     @property
     def remaining(self) -> float | None:
@@ -88,10 +99,32 @@ class CurrentJob:
     def progress(self, value: Any) -> None:
         """Store a JSON value that the admin and ``get()`` show. Costs one statement a call.
 
-        Raises ``ResultError`` for a value that cannot be stored, ``LeaseLost`` for a lost run.
+        Inside ``atomic()`` it is stored with the commit. Raises ``ResultError`` for a value that
+        cannot be stored, ``LeaseLost`` for a lost run.
         """
-        if self.store_progress is not None:
-            self.store_progress(value)
+        if self.rows is not None:
+            self.rows.store_progress(value)
+
+    def atomic(self, using: str | None = None) -> AbstractContextManager[object]:
+        """A transaction that a run which is no longer the job's cannot commit.
+
+        ``using``: the alias; by default the jobs' own database. The last statement before COMMIT
+        asks for this run's lease on the job's row, and extends it; a run that was cancelled,
+        superseded or taken over is rolled back instead, and ``LeaseLost`` is raised.
+
+        Raises ``FenceRefused`` inside another ``atomic()`` block, which would delay the commit
+        past the fence, and on an event loop, where Django has no transactions: there write
+        ``await sync_to_async(fn)()``.
+        """
+        if _on_event_loop():
+            raise FenceRefused(
+                f"Job {self.name}: Django has no transactions in async code. Move the block into "
+                "a function and call it with await sync_to_async(fn)()."
+            )
+        if self.rows is None:
+            raise NoCurrentJob(f"Job {self.name} does not run in a worker; it has no lease.")
+        self.check()
+        return self.rows.fenced(using)
 
     def wrap(self, fn: Callable[P, R]) -> Callable[P, R]:
         """``fn`` for a thread that the body starts: there ``current_job()`` is this job too."""
@@ -132,3 +165,11 @@ def running(job: CurrentJob) -> Iterator[None]:
         yield
     finally:
         _current.reset(token)
+
+
+def _on_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

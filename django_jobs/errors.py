@@ -4,6 +4,7 @@
 
     JobsError
     ├── DeclarationError            a @job is declared wrongly; raised when its module loads
+    │   └── AtomicNeedsOneDatabase  atomic= names another database than the one that holds the jobs
     ├── SettingsError               DJANGO_JOBS holds an unknown or impossible value
     ├── EnqueueError                a call is refused before anything is written
     │   ├── PayloadError            an argument cannot be stored, or does not fit the signature
@@ -22,11 +23,13 @@
     ├── NoCurrentJob                current_job() outside a job's body
     ├── ResultError                 a body's return value or progress cannot be stored
     ├── Terminal                    raise it in a body: do not retry this
+    │   └── FenceRefused            current_job().atomic() cannot be opened here
     ├── RetryAfter                  raise it in a body: retry after so many seconds
     └── JobTimeout                  the attempt ran longer than its timeout
 
     Interrupted (BaseException)     the run must stop: it is no longer ours
-    └── LeaseLost                   cancelled, superseded, or claimed by another worker
+    └── LeaseLost                   cancelled, or claimed by another worker
+        └── Superseded              newer work of its lane took its place
 
 ``Interrupted`` is not an ``Exception``, so that ``except Exception`` in a body does not swallow it.
 """
@@ -42,6 +45,19 @@ class JobsError(Exception):
 
 class DeclarationError(JobsError):
     """A job is declared wrongly. The message ends with the edit that mends it."""
+
+
+class AtomicNeedsOneDatabase(DeclarationError):
+    """Exactly once needs the effect and its record in one transaction, so in one database."""
+
+    def __init__(self, what: str, alias: str, jobs: str) -> None:
+        self.alias, self.jobs = alias, jobs
+        super().__init__(
+            f"{what}: atomic= promises exactly once for rows in database {alias!r}, but "
+            f"DJANGO_JOBS['DATABASE'] is {jobs!r}, and two databases commit separately. Write "
+            f"atomic={jobs!r} if the rows live there; else use current_job().atomic(using="
+            f"{alias!r}), which keeps stale runs from committing, at least once."
+        )
 
 
 class SettingsError(JobsError):
@@ -140,6 +156,10 @@ class Terminal(JobsError):
     """Raise this (or a subclass) in a body when trying again cannot help."""
 
 
+class FenceRefused(Terminal):
+    """``current_job().atomic()`` was called where its fence could not be the last statement."""
+
+
 class RetryAfter(JobsError):
     """Raise this in a body to be tried again after ``seconds``. The attempt counts."""
 
@@ -158,3 +178,7 @@ class Interrupted(BaseException):
 
 class LeaseLost(Interrupted):
     """The row no longer carries this run's lease token."""
+
+
+class Superseded(LeaseLost):
+    """Newer work of the job's lane took its place."""

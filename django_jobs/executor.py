@@ -22,7 +22,7 @@ from django_jobs.current import CurrentJob, running
 from django_jobs.errors import Interrupted, JobTimeout, LeaseLost
 from django_jobs.failures import failure_of
 from django_jobs.leases import Held
-from django_jobs.models import Job, Run
+from django_jobs.models import Job, OwnRows, Run
 from django_jobs.operations.yielding import supersede_running
 from django_jobs.outcomes import Buried, Lost, Outcome, Parked, Retried, Shed, Succeeded
 from django_jobs.payloads import encode_value
@@ -56,6 +56,8 @@ def run_body(held: Held) -> Outcome:
         current, arguments = _begin(held, definition)
         with running(current):
             held.run.began_at = time.monotonic()
+            if definition.atomic is not None:
+                return _settled_by_body(held, definition, arguments)
             value = definition.fn(**arguments)
         return _result(held, definition, value)
     except BaseException as error:
@@ -127,7 +129,7 @@ def _begin(held: Held, definition: Definition) -> tuple[CurrentJob, dict[str, An
         tenant=run.tenant,
         traceparent=run.traceparent,
         deadline=deadline,
-        store_progress=lambda value: _store_progress(run, value),
+        rows=OwnRows(run),
     )
     job_started.send_robust(sender=run.name, run=run)
     return current, arguments
@@ -139,13 +141,18 @@ def _take_lane(run: Run, definition: Definition) -> None:
         raise LeaseLost(f"the lane of job {run.name} {run.id} is busy")  # Handed back, for now.
 
 
-def _store_progress(run: Run, value: Any) -> None:
-    text = encode_value(value, conf.current().max_result, "progress") or "null"
-    if not Job.objects.all().store_progress(run, text):
-        raise LeaseLost(f"job {run.name} {run.id} is no longer ours")
+def _settled_by_body(held: Held, definition: Definition, arguments: dict[str, Any]) -> Outcome:
+    """Run a body in the transaction that also stores its success: both happen, or neither."""
+    definitions.require_one_database(definition)
+    assert held.current is not None and isinstance(held.current.rows, OwnRows)
+    with held.current.rows.fenced(settles=True) as fence:
+        value = definition.fn(**arguments)
+        fence.result = _result(held, definition, value).result
+    # A body may have asked for a rollback; then its success is not stored yet.
+    return Succeeded(fence.result, stored=fence.settled)
 
 
-def _result(held: Held, definition: Definition, value: Any) -> Outcome:
+def _result(held: Held, definition: Definition, value: Any) -> Succeeded:
     if held.timed_out:
         logger.warning("job %s %s ended well after its timeout", held.run.name, held.run.id)
     result = encode_value(value, conf.current().max_result, f"the result of job {definition.name}")

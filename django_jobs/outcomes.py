@@ -17,9 +17,13 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Succeeded:
-    """The body returned. ``result`` is its JSON text, or ``None`` for nothing."""
+    """The body returned. ``result`` is its JSON text, or ``None`` for nothing.
+
+    ``stored``: a transaction of the body's own has stored it already.
+    """
 
     result: str | None = None
+    stored: bool = False
 
 
 @dataclass(frozen=True, slots=True)

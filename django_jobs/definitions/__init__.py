@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from django_jobs.definitions.calls import CallOptions, Enqueued, OnConflict, Request
-from django_jobs.definitions.declared import Call, Definition, bind, request_of
+from django_jobs.definitions.declared import (
+    Call,
+    Definition,
+    bind,
+    request_of,
+    require_one_database,
+)
 from django_jobs.definitions.declaring import job
 from django_jobs.definitions.discovery import allow, autodiscover, check_discoverable
 from django_jobs.definitions.registered import coroutines, definition, registry
@@ -26,4 +32,5 @@ __all__ = [
     "job",
     "registry",
     "request_of",
+    "require_one_database",
 ]

@@ -15,7 +15,12 @@ from asgiref.sync import sync_to_async
 from django_jobs import conf
 from django_jobs.definitions.calls import CallOptions, Enqueued, OnConflict, Request
 from django_jobs.definitions.discovery import check_discoverable
-from django_jobs.errors import DeclarationError, EnqueueError, KeyRefused
+from django_jobs.errors import (
+    AtomicNeedsOneDatabase,
+    DeclarationError,
+    EnqueueError,
+    KeyRefused,
+)
 from django_jobs.keys import Derivation
 from django_jobs.payloads import Arguments, Result
 from django_jobs.retries import Retry
@@ -52,6 +57,7 @@ class Declared:
     tenant: Derivation | None
     lane: Derivation | None
     supersede_running: SupersedeRunning
+    atomic: str | None
 
 
 class Definition(Generic[P, R]):
@@ -59,7 +65,8 @@ class Definition(Generic[P, R]):
 
     ``fn`` is the body; ``arguments`` and ``result`` say what it takes and returns; ``options``
     are those of ``using()``. ``key`` is ``None`` for ``PER_CALL``, ``tenant`` for no tenant,
-    ``lane`` for a job without lanes.
+    ``lane`` for a job without lanes. ``atomic`` is the alias in whose transaction body and success
+    are stored, or ``None``.
     """
 
     def __init__(self, fn: Callable[P, R], declared: Declared) -> None:
@@ -78,6 +85,7 @@ class Definition(Generic[P, R]):
         self.tenant = declared.tenant
         self.lane = declared.lane
         self.supersede_running = declared.supersede_running
+        self.atomic = declared.atomic
         self.module = fn.__module__
         # Attributes that the function carries stay its own: one may be called like ours.
         functools.update_wrapper(self, fn, updated=())
@@ -161,6 +169,7 @@ def request_of(
     ``PayloadError``, ``KeyRefused`` or ``NotDiscoverable``.
     """
     check_discoverable(definition)
+    require_one_database(definition)
     settings, options = conf.current(), definition.options
     bound = definition.arguments.bind(args, kwargs)
     payload, arguments = definition.arguments.encode(
@@ -183,6 +192,13 @@ def request_of(
         database=options.database,
         enqueued_by=options.enqueued_by or "",
     )
+
+
+def require_one_database(definition: Definition[Any, Any]) -> None:
+    """Raises ``AtomicNeedsOneDatabase`` for ``atomic=`` on an alias that does not hold the jobs."""
+    jobs = conf.current().database
+    if definition.atomic not in (None, jobs):
+        raise AtomicNeedsOneDatabase(definition.name, definition.atomic, jobs)
 
 
 def check_tenant_declared(name: str, tenant: object) -> None:

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any, ParamSpec, TypeVar
 
 from django.conf import settings as django_settings
+from django.db import DEFAULT_DB_ALIAS
 
 from django_jobs import conf
 from django_jobs.definitions.calls import PRIORITIES, is_priority
@@ -53,6 +54,7 @@ class Given:
     timeout: Any
     max_payload: Any
     name: Any
+    atomic: Any
 
 
 def job(
@@ -69,6 +71,7 @@ def job(
     timeout: float | timedelta | None = None,
     max_payload: int | None = None,
     name: str | None = None,
+    atomic: bool | str = False,
 ) -> Callable[[Callable[P, R]], Definition[P, R]]:
     """Makes a function a durable job. It stays a function: calling it runs its body.
 
@@ -86,11 +89,14 @@ def job(
     - ``timeout``: of each attempt, in seconds or as ``timedelta``.
     - ``max_payload``: bytes of the arguments as JSON; the setting ``MAX_PAYLOAD`` by default.
     - ``name``: what rows carry; by default the dotted path. Give it before you move the function.
+    - ``atomic``: the body runs in one transaction with the record that it is done, so that what it
+      writes there happens exactly once. ``True`` means the database ``default``; an alias names
+      another. It must be the one that holds the jobs.
 
     Raises ``DeclarationError``, always with the edit that mends it.
     """
     _refuse_bare(misplaced)
-    where = (queue, priority, retry, timeout, max_payload, name)
+    where = (queue, priority, retry, timeout, max_payload, name, atomic)
     given = Given(idempotency_key, tenant, lane, supersede_running, *where)
 
     def decorate(fn: Callable[P, R]) -> Definition[P, R]:
@@ -127,6 +133,7 @@ def _declare(fn: Callable[P, R], given: Given) -> Definition[P, R]:
             else derivation(given.tenant, names, job=path, field="tenant", chars=MAX_TENANT),
             lane=lane,
             supersede_running=_supersede_running(given.supersede_running, lane, path),
+            atomic=_atomic(fn, given.atomic),
         ),
     )
     if django_settings.configured and conf.fault() is None:
@@ -225,6 +232,20 @@ def _timeout(value: float | timedelta | None, path: str) -> float | None:
     if value is not None and not length:
         raise DeclarationError(f"{path}: timeout={value!r}; write finite seconds above 0, or None.")
     return length
+
+
+def _atomic(fn: Any, value: bool | str) -> str | None:
+    if value is False:
+        return None
+    alias = DEFAULT_DB_ALIAS if value is True else value
+    if not isinstance(alias, str) or not alias:
+        raise DeclarationError(f"{_path(fn)}: atomic={value!r}; write True or a database's alias.")
+    if inspect.iscoroutinefunction(fn):
+        raise DeclarationError(
+            f"{_path(fn)}: an async body has no transactions, so atomic= cannot hold. Write a "
+            "plain def, or put the writes into a function for await sync_to_async(fn)()."
+        )
+    return alias
 
 
 def _max_payload(value: int | None, path: str) -> int | None:

@@ -66,7 +66,7 @@ class Settler:
         """
         self._gather()
         pairs = list(self._unstored.values())
-        successes = [pair for pair in pairs if isinstance(pair[1], Succeeded)]
+        successes = [(held, out) for held, out in pairs if isinstance(out, Succeeded)]
         for start in range(0, len(successes), GROUP):
             self._store_successes(successes[start : start + GROUP])
         self._hand_back([held for held, _ in pairs if held.handed_back])
@@ -87,12 +87,12 @@ class Settler:
             self._unstored[pair[0].run.id] = pair
             block = False
 
-    def _store_successes(self, group: Sequence[Settled]) -> None:
-        values = [
-            (held.run, outcome.result) for held, outcome in group if isinstance(outcome, Succeeded)
-        ]
+    def _store_successes(self, group: Sequence[tuple[Held, Succeeded]]) -> None:
+        landed = {held.run.id for held, outcome in group if outcome.stored}
+        values = [(held.run, outcome.result) for held, outcome in group if not outcome.stored]
         try:
-            landed = picking.retrying(lambda: Job.objects.all().succeed(values))
+            if values:
+                landed |= picking.retrying(lambda: Job.objects.all().succeed(values))
         except DatabaseError as error:
             if picking.is_outage(error):
                 raise
@@ -104,7 +104,7 @@ class Settler:
             else:
                 self._report(held, self._not_ours(held))
 
-    def _find_refused(self, group: Sequence[Settled], error: DatabaseError) -> None:
+    def _find_refused(self, group: Sequence[tuple[Held, Succeeded]], error: DatabaseError) -> None:
         """The database refused a group: one row of it must not keep the others from their end."""
         if len(group) > 1:
             for pair in group:

@@ -5,6 +5,7 @@ from django_jobs.models.job import Job, JobQuerySet
 from django_jobs.models.lane import Counter, Lane, LaneKey
 from django_jobs.models.moves import NO_FLOOR, Floor
 from django_jobs.models.outbox import Outbox, OutboxQuerySet
+from django_jobs.models.own_rows import Fence, OwnRows
 from django_jobs.models.permit import Permit
 from django_jobs.models.rescue import Lapsed
 from django_jobs.models.run import Run
@@ -13,6 +14,7 @@ __all__ = [
     "NO_FLOOR",
     "Attempt",
     "Counter",
+    "Fence",
     "Floor",
     "Job",
     "JobQuerySet",
@@ -21,6 +23,7 @@ __all__ = [
     "Lapsed",
     "Outbox",
     "OutboxQuerySet",
+    "OwnRows",
     "Permit",
     "Run",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Collection, Sequence
 from datetime import timedelta
@@ -191,6 +192,16 @@ class RunMoves(Moves):
     def still_held(self, runs: Sequence[Run]) -> set[UUID]:
         """The ids of ``runs`` whose rows still carry our token: a plain read."""
         return self._landed(runs, State.RUNNING)
+
+    def fence(self, run: Run, lease: float, progress: str | None = None) -> bool:
+        """The last statement of a transaction of the run's own: whether the job is still its.
+
+        Extends the lease to at least ``lease`` seconds from now. ``progress`` is JSON text.
+        """
+        values = {} if progress is None else {"progress": json.loads(progress)}
+        until = Greatest(F("lease_expires_at"), Now() + timedelta(seconds=lease))
+        held = self._held(run).filter(state=State.RUNNING)
+        return bool(held.update(lease_expires_at=until, **values))
 
     def renew(self, runs: Sequence[Run], lease: float) -> tuple[set[UUID], set[UUID]]:
         """Extend leases for ``lease`` seconds; the ids renewed, and those lost for certain.

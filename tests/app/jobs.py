@@ -9,7 +9,10 @@ import signal
 import threading
 import time
 
-from django_jobs import PER_CALL, Retry, RetryAfter, Terminal, current_job, job
+from django.db import transaction
+from django.db.models import F
+
+from django_jobs import PER_CALL, Retry, RetryAfter, Terminal, conf, current_job, job
 from tests.app.models import Account, Ledger
 
 FAST = Retry(max_attempts=3, base=0.05, jitter=False)
@@ -219,3 +222,22 @@ async def coroutine_waiting(key: str) -> None:
     await Ledger.objects.acreate(job_key=str(current_job().id), attempt=1, pid=0, note=key)
     while not await Ledger.objects.filter(note="release").aexists():
         await asyncio.sleep(0.05)
+
+
+def move(amount: int) -> None:
+    """Moves money from the first account to the second, on the jobs' own database."""
+    accounts = Account.objects.using(conf.current().database)
+    accounts.filter(name="from").update(balance=F("balance") - amount)
+    accounts.filter(name="to").update(balance=F("balance") + amount)
+
+
+@job(idempotency_key=PER_CALL, atomic=True, retry=FAST)
+def transfers(amount: int, how: str = "") -> str:
+    """Moves money and is done, in one transaction."""
+    move(amount)
+    if how == "fails once" and current_job().attempt == 1:
+        raise ValueError("once")
+    if how == "rolls back":
+        transaction.set_rollback(True)
+    current_job().progress(amount)
+    return "moved"

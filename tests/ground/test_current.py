@@ -7,6 +7,7 @@ import threading
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -117,7 +118,7 @@ def test_remaining_counts_down_to_the_deadline() -> None:
 
 def test_progress_goes_where_the_executor_says_or_nowhere() -> None:
     stored: list[Any] = []
-    a_job(store_progress=stored.append).progress({"done": 1})
+    a_job(rows=SimpleNamespace(store_progress=stored.append)).progress({"done": 1})
     a_job().progress({"done": 1})
     assert stored == [{"done": 1}]
 

@@ -131,6 +131,7 @@ FENCED: dict[str, Callable[[Run], object]] = {
     "bury": lambda run: jobs().bury(run, BOOM, "no", keep=True),
     "renew": lambda run: jobs().renew([run], 60)[0],
     "progress": lambda run: jobs().store_progress(run, "1"),
+    "fence": lambda run: jobs().fence(run, 60, "1"),
 }
 
 
