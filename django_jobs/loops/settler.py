@@ -56,7 +56,7 @@ class Settler:
         self._hand_back([held for held, _ in pairs if held.handed_back])
         for held, outcome in pairs:
             if not (isinstance(outcome, Succeeded) or held.handed_back):
-                self._report(held, self._store(held, outcome))
+                self._report([(held, self._store(held, outcome))])
         return len(pairs)
 
     def _gather(self) -> None:
@@ -76,11 +76,12 @@ class Settler:
             (held.run, outcome.result) for held, outcome in group if isinstance(outcome, Succeeded)
         ]
         landed = picking.retrying(lambda: Job.objects.all().succeed(values))
-        for held, outcome in group:
-            if held.run.id in landed:
-                self._report(held, outcome)
-            else:
-                self._report(held, self._not_ours(held))
+        self._report(
+            [
+                (held, outcome if held.run.id in landed else self._not_ours(held))
+                for held, outcome in group
+            ]
+        )
 
     def _hand_back(self, unstarted: Sequence[Held]) -> None:
         """Shed runs whose bodies never started, hundreds maybe, in one transaction."""
@@ -94,8 +95,7 @@ class Settler:
         if runs and picking.retrying(shed) < len(runs):
             for run in runs:  # One that was cancelled meanwhile is no longer stopping.
                 jobs.body_ended(run.id, run.worker)
-        for held in unstarted:
-            self._report(held, Shed("not started"))
+        self._report([(held, Shed("not started")) for held in unstarted])
 
     def _store(self, held: Held, outcome: Outcome) -> Outcome:
         """Store one outcome that is no success; what it turned out to be."""
@@ -121,11 +121,16 @@ class Settler:
             return Stopped()
         return Lost()
 
-    def _report(self, held: Held, outcome: Outcome) -> None:
-        del self._unstored[held.run.id]
-        self.leases.remove(held)
-        if held.handed_back:
-            return
-        self.finished += 1
-        seconds = time.monotonic() - held.run.claimed_at
-        job_ended.send_robust(sender=held.run.name, run=held.run, outcome=outcome, seconds=seconds)
+    def _report(self, stored: Sequence[Settled]) -> None:
+        """Say how runs ended, now that their outcomes are stored."""
+        # Counted before they leave the book: a process that may run so many looks at the sum.
+        self.finished += sum(not held.handed_back for held, _ in stored)
+        self.leases.remove(held for held, _ in stored)
+        now = time.monotonic()
+        for held, outcome in stored:
+            run = held.run
+            del self._unstored[run.id]
+            if not held.handed_back:
+                job_ended.send_robust(
+                    sender=run.name, run=run, outcome=outcome, seconds=now - run.claimed_at
+                )
