@@ -126,7 +126,7 @@ def tidy_after_body(name: str) -> None:
     whose session the body changed. All others stay open, whatever ``CONN_MAX_AGE`` says: a
     connection for each job would cost more than most jobs do.
     """
-    for connection in connections.all(initialized_only=True):
+    for connection in connections.all():  # None is made here: ``ready_for_body`` has all of them.
         if connection.connection is None:
             continue
         fault = _fault(connection)

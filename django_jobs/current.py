@@ -6,8 +6,8 @@ import asyncio
 import contextvars
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, ParamSpec, Protocol, TypeVar
 from uuid import UUID
@@ -157,14 +157,19 @@ def current_job_or_none() -> CurrentJob | None:
     return _current.get(None)
 
 
-@contextmanager
-def running(job: CurrentJob) -> Iterator[None]:
+class running:  # noqa: N801 - reads as a verb; a generator would take three times as long
     """Make ``job`` the current one for a block."""
-    token = _current.set(job)
-    try:
-        yield
-    finally:
-        _current.reset(token)
+
+    __slots__ = ("_job", "_token")
+
+    def __init__(self, job: CurrentJob) -> None:
+        self._job = job
+
+    def __enter__(self) -> None:
+        self._token = _current.set(self._job)
+
+    def __exit__(self, *_: object) -> None:
+        _current.reset(self._token)
 
 
 def _on_event_loop() -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -38,6 +38,19 @@ class Held:
     current: CurrentJob | None = None
     interrupt: Callable[[], None] | None = None
     """Reaches into the body: cancels its task, or the statements of its connections."""
+    _turn: list[None] = field(default_factory=lambda: [None])
+
+    def take(self) -> bool:
+        """Whether the caller decides what becomes of it: the first who asks, and no other.
+
+        A body's thread asks before it starts, whoever hands it back asks before that. To take
+        the one item of a list is atomic; a lock would be waited for by every thread.
+        """
+        try:
+            self._turn.pop()
+        except IndexError:
+            return False
+        return True
 
     def end(self) -> None:
         """Note that the body has ended, or will never begin."""
@@ -89,18 +102,18 @@ class LeaseBook:
 
         Nor when the process stood still for a lease length and does not know of its loss yet.
         """
-        with self._lock:
-            late = time.monotonic() - held.renewed_at > self.lease
-            if self._closed or held.handed_back or held.lost or late:
-                return False
-            held.started = True
-            return True
+        late = time.monotonic() - held.renewed_at > self.lease
+        if self._closed or held.lost or late or not held.take():
+            return False
+        held.started = True
+        return True
 
-    def remove(self, held: Held) -> None:
-        """Forget a run: it is settled, handed back or lost."""
+    def remove(self, settled: Iterable[Held]) -> None:
+        """Forget runs: they are settled, handed back or lost."""
         with self._lock:
-            if self._held.get(held.run.id) is held:
-                del self._held[held.run.id]
+            for held in settled:
+                if self._held.get(held.run.id) is held:
+                    del self._held[held.run.id]
 
     def unstarted(self) -> int:
         """How many runs wait for a thread."""
@@ -127,7 +140,9 @@ class LeaseBook:
             taken = [
                 held
                 for held in self._held.values()
-                if not (held.started or held.handed_back) and held.run.claimed_at <= oldest
+                if not (held.started or held.handed_back)
+                and held.run.claimed_at <= oldest
+                and held.take()
             ]
             for held in taken:
                 held.handed_back = True

@@ -72,7 +72,7 @@ class Settler:
         self._hand_back([held for held, _ in pairs if held.handed_back])
         for held, outcome in pairs:
             if not (isinstance(outcome, Succeeded) or held.handed_back):
-                self._report(held, self._stored_or_refused(held, outcome))
+                self._report([(held, self._stored_or_refused(held, outcome))])
         return len(pairs)
 
     def _gather(self) -> None:
@@ -98,11 +98,12 @@ class Settler:
                 raise
             self._find_refused(group, error)
             return
-        for held, outcome in group:
-            if held.run.id in landed:
-                self._report(held, outcome)
-            else:
-                self._report(held, self._not_ours(held))
+        self._report(
+            [
+                (held, outcome if held.run.id in landed else self._not_ours(held))
+                for held, outcome in group
+            ]
+        )
 
     def _find_refused(self, group: Sequence[tuple[Held, Succeeded]], error: DatabaseError) -> None:
         """The database refused a group: one row of it must not keep the others from their end."""
@@ -113,7 +114,7 @@ class Settler:
         if picking.was_canceled(error):
             raise error  # It waited too long for a lock, which says nothing of the row.
         [(held, _)] = group
-        self._report(held, self._refused(held, error))
+        self._report([(held, self._refused(held, error))])
 
     def _stored_or_refused(self, held: Held, outcome: Outcome) -> Outcome:
         try:
@@ -155,8 +156,7 @@ class Settler:
         if runs and picking.retrying(shed) < len(runs):
             for run in runs:  # One that was cancelled meanwhile is no longer stopping.
                 jobs.body_ended(run.id, run.worker)
-        for held in unstarted:
-            self._report(held, Shed("not started"))
+        self._report([(held, Shed("not started")) for held in unstarted])
 
     def _store(self, held: Held, outcome: Outcome) -> Outcome:
         """Store one outcome that is no success; what it turned out to be."""
@@ -184,13 +184,18 @@ class Settler:
         by = None if run.lane is None else jobs.superseded_by(run)
         return Stopped() if by is None else Superseded(by)
 
-    def _report(self, held: Held, outcome: Outcome) -> None:
-        del self._unstored[held.run.id]
-        self.leases.remove(held)
-        if held.handed_back:
-            return
-        self.finished += 1
-        self.finished_coroutines += held.is_coroutine
-        job_ended.send_robust(
-            sender=held.run.name, run=held.run, outcome=outcome, seconds=held.seconds
+    def _report(self, stored: Sequence[Settled]) -> None:
+        """Say how runs ended, now that their outcomes are stored."""
+        # Counted before they leave the book: a process that may run so many looks at the sum.
+        self.finished += sum(not held.handed_back for held, _ in stored)
+        self.finished_coroutines += sum(
+            held.is_coroutine and not held.handed_back for held, _ in stored
         )
+        self.leases.remove(held for held, _ in stored)
+        for held, outcome in stored:
+            run = held.run
+            del self._unstored[run.id]
+            if not held.handed_back:
+                job_ended.send_robust(
+                    sender=run.name, run=run, outcome=outcome, seconds=held.seconds
+                )

@@ -74,9 +74,9 @@ class Worker:
         self.suspects = suspects
         self.floors = Floors()
         self._runs: queue.SimpleQueue[Held | None] = queue.SimpleQueue()
-        self._busy = 0
-        self._busy_lock = threading.Lock()
-        self._prefetch = Prefetch(lambda: self.threads - self._busy)
+        self._busy = [False] * threads
+        """For each thread, which alone writes its own place."""
+        self._prefetch = Prefetch(lambda: self._busy.count(False))
         self._coroutines = Coroutines(self, async_slots)
         self.rooms = Rooms(self._prefetch, Prefetch(self._coroutines.idle))
         self._threads: list[threading.Thread] = []
@@ -84,7 +84,9 @@ class Worker:
     def start(self) -> None:
         """Start the threads that run bodies."""
         for number in range(self.threads):
-            thread = threading.Thread(target=self._work, name=f"body-{number}", daemon=True)
+            thread = threading.Thread(
+                target=self._work, args=(number,), name=f"body-{number}", daemon=True
+            )
             thread.start()
             self._threads.append(thread)
 
@@ -138,11 +140,13 @@ class Worker:
         else:
             self._runs.put(held)
 
-    def _work(self) -> None:
+    def _work(self, number: int) -> None:
         try:
             while (held := self._runs.get()) is not None:
                 if self.leases.start(held):
+                    self._busy[number] = True
                     self._run(held)
+                    self._busy[number] = False
         except BaseException as error:
             name = threading.current_thread().name
             logger.critical("thread %s died", name, exc_info=error)
@@ -151,8 +155,6 @@ class Worker:
             sessions.close_all()
 
     def _run(self, held: Held) -> None:
-        with self._busy_lock:
-            self._busy += 1
         try:
             outcome = execute(held)
         except BaseException:
@@ -160,8 +162,6 @@ class Worker:
             raise
         finally:
             held.end()
-            with self._busy_lock:
-                self._busy -= 1
         self.settle(held, outcome)
 
     def hand_back_unstarted(self, older_than: float = UNSTARTED_LIMIT) -> int:

@@ -104,7 +104,8 @@ class RunMoves(Moves):
             eligible += f" AND {among}" if named else f" AND NOT {among}"
         claimed = picking.run(self.db, "claim", parameters, eligible=eligible)
         runs = [Run.of(row, token, worker) for row in claimed]
-        runs.sort(key=lambda run: (run.priority, run.run_at, run.id))
+        if not picking.is_postgres(self.db):  # Its UPDATE cannot say in which order it returns.
+            runs.sort(key=lambda run: (run.priority, run.run_at, run.id))
         return runs
 
     def succeed(self, settled: Sequence[tuple[Run, str | None]]) -> set[UUID]:

@@ -29,7 +29,7 @@ def empty_table(bench: Bench) -> None:
         ours.append(_bare(bench))
     line("raw loop, 100 a time, one session", raw)
     line(f"runworker, {bench.threads} threads", ours, beside=raw, aim=Aim(0.7))
-    note("first claim to last settle; hygiene, signals and a log line per job are on")
+    note("first claim to last settle; hygiene and signals are on, of log lines 100 a second")
     if not bench.quick:
         _costs(bench, count)
 

@@ -24,18 +24,25 @@ rest AS MATERIALIZED (
     ORDER BY priority, run_at, id
     LIMIT (%(room)s)::int - (SELECT count(*) FROM urgent)
     FOR UPDATE SKIP LOCKED
+),
+claimed AS (
+    UPDATE django_jobs_job
+    SET state = 'running',
+        attempt = attempt + 1,
+        lease = (%(token)s)::uuid,
+        lease_expires_at = statement_timestamp() + make_interval(secs => (%(lease)s)::float8),
+        worker = (%(worker)s)::text,
+        not_before = NULL,
+        reason = '',
+        started_at = COALESCE(started_at, statement_timestamp())
+    WHERE ctid = ANY (ARRAY(SELECT ctid FROM urgent UNION ALL SELECT ctid FROM rest))
+    RETURNING
+        id, run_id, name, queue, priority, run_at, tenant,
+        CASE WHEN pg_column_size(payload) <= 32768 THEN payload::text END AS payload,
+        attempt, max_attempts, crashes, timeout, traceparent, enqueued_by, lane, lane_token
 )
-UPDATE django_jobs_job
-SET state = 'running',
-    attempt = attempt + 1,
-    lease = (%(token)s)::uuid,
-    lease_expires_at = statement_timestamp() + make_interval(secs => (%(lease)s)::float8),
-    worker = (%(worker)s)::text,
-    not_before = NULL,
-    reason = '',
-    started_at = COALESCE(started_at, statement_timestamp())
-WHERE ctid = ANY (ARRAY(SELECT ctid FROM urgent UNION ALL SELECT ctid FROM rest))
-RETURNING
-    id, run_id, name, queue, priority, run_at, tenant,
-    CASE WHEN pg_column_size(payload) <= 32768 THEN payload::text END,
+SELECT
+    id, run_id, name, queue, priority, run_at::text, tenant, payload,
     attempt, max_attempts, crashes, timeout, traceparent, enqueued_by, lane, lane_token
+FROM claimed
+ORDER BY claimed.priority, claimed.run_at, claimed.id
