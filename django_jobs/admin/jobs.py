@@ -64,6 +64,7 @@ class JobAdmin(OperatorAdmin):
     d_key = column("idempotency_key", prose)
     d_lane, d_limit = column("lane", prose), column("concurrency_key", prose)
     d_worker, d_cancelled_by = column("worker", prose), column("cancelled_by", prose)
+    d_retried_by, d_retry_reason = column("retried_by", prose), column("retry_reason", prose)
     d_reason, d_enqueued_by = column("reason", prose), column("enqueued_by", prose)
     d_release, d_traceparent = column("release", prose), column("traceparent", prose)
     d_created, d_due = column("created_at", moment), column("run_at", moment, "due (run at)")
@@ -74,7 +75,12 @@ class JobAdmin(OperatorAdmin):
         (None, {"fields": ("badge", "d_name", "d_queue", "d_tenant", "id", "d_key")}),
         (
             "Outcome",
-            {"fields": ("d_reason", "d_cancelled_by", "superseded", "d_result", "d_progress")},
+            {
+                "fields": (
+                    *("d_reason", "d_cancelled_by", "d_retried_by", "d_retry_reason"),
+                    *("superseded", "d_result", "d_progress"),
+                )
+            },
         ),
         ("Arguments", {"fields": ("d_payload",)}),
         (

@@ -78,6 +78,8 @@ class Job(models.Model):
     superseded_by = models.UUIDField(null=True, blank=True)
     cancelled_by = models.CharField(max_length=200, db_default="", blank=True)
     reason = models.TextField(db_default="", blank=True)
+    retried_by = models.CharField(max_length=200, db_default="", blank=True)
+    retry_reason = models.TextField(db_default="", blank=True)
     result = models.JSONField(null=True, blank=True)
     progress = models.JSONField(null=True, blank=True)
     concurrency_key = models.CharField(max_length=KEY_BYTES, null=True, blank=True)
@@ -86,7 +88,9 @@ class Job(models.Model):
     enqueued_by = models.CharField(max_length=200, db_default="", blank=True)
     release = models.CharField(max_length=100, db_default="", blank=True)
     created_at = models.DateTimeField(db_default=Now())
-    started_at = models.DateTimeField(null=True, blank=True)
+    started_at = models.DateTimeField(
+        null=True, blank=True, help_text="When a worker first claimed it."
+    )
     finished_at = models.DateTimeField(null=True, blank=True)
 
     objects: ClassVar[JobManager] = JobManager()

@@ -121,8 +121,16 @@ class RescueMoves(Moves):
         stopping = self.filter(id=run.id, worker=run.worker, state=State.CANCELLED)
         return stopping.update(lease_expires_at=Now() + timedelta(seconds=lease))
 
-    def requeue(self, job_id: UUID, *, tenant: str | None = None, force: bool = False) -> None:
-        """REQUEUE with a full new set of attempts; its history stays.
+    def requeue(
+        self,
+        job_id: UUID,
+        *,
+        tenant: str | None = None,
+        force: bool = False,
+        by: str = "",
+        reason: str = "",
+    ) -> None:
+        """REQUEUE with a full new set of attempts; its history stays. ``by`` and ``reason`` too.
 
         ``force`` takes ``cancelled`` and ``done`` jobs too. Raises ``JobNotFound`` and
         ``NotRetryable``.
@@ -135,7 +143,11 @@ class RescueMoves(Moves):
             try:
                 with transaction.atomic(using=self.db):
                     moved = self.filter(stopped, id=job_id)._move(
-                        states.REQUEUE, State.READY, **_AS_NEW
+                        states.REQUEUE,
+                        State.READY,
+                        retried_by=by,
+                        retry_reason=reason,
+                        **_AS_NEW,
                     )
             except IntegrityError as error:
                 raise NotRetryable(

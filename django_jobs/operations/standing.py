@@ -38,6 +38,9 @@ class Standing:
     result: Any = None
     progress: Any = None
     reason: str = ""
+    cancelled_by: str = ""
+    retried_by: str = ""
+    retry_reason: str = ""
     created_at: datetime | None = None
     started_at: datetime | None = None
     finished_at: datetime | None = None
@@ -70,6 +73,9 @@ def get(job_id: UUID, *, tenant: str | None = None) -> Standing:
         result=job.result,
         progress=job.progress,
         reason=job.reason,
+        cancelled_by=job.cancelled_by,
+        retried_by=job.retried_by,
+        retry_reason=job.retry_reason,
         created_at=job.created_at,
         started_at=job.started_at,
         finished_at=job.finished_at,
@@ -86,6 +92,9 @@ def _standing_of_entry(entry: Outbox) -> Standing:
         tenant=entry.tenant,
         deduped=entry.outcome in (DEDUPED, REFUSED),
         reason=entry.last_error,
+        cancelled_by=entry.cancelled_by,
+        retried_by=entry.retried_by,
+        retry_reason=entry.retry_reason,
         created_at=entry.staged_at,
     )
 
@@ -135,7 +144,7 @@ def cancel(
         if entry is None or entry.outcome not in (None, QUARANTINED):
             return _cancel_job(job_id, entry, tenant, by, reason, follow)
         rows = publishing.outbox(_alias_of(entry))
-        if rows.cancel(job_id, tenant=tenant, reason=reason):
+        if rows.cancel(job_id, tenant=tenant, by=by, reason=reason):
             # A relay may have died after its jobs and before its marks (two databases).
             published = rows.db != conf.current().database and _job(job_id) is not None
             return _cancel_job(job_id, None, tenant, by, reason, follow) if published else STAGED
@@ -163,10 +172,18 @@ def _cancel_job(
     return was.value
 
 
-def retry(job_id: UUID, *, tenant: str | None = None, force: bool = False) -> None:
+def retry(
+    job_id: UUID,
+    *,
+    tenant: str | None = None,
+    force: bool = False,
+    by: str = "",
+    reason: str = "",
+) -> None:
     """Run a dead or failed job again, with a full new set of attempts and its history kept.
 
-    ``force`` takes cancelled and done jobs too. A quarantined entry is given back to the relay.
+    ``by`` and ``reason`` are stored. ``force`` takes cancelled and done jobs too. A quarantined
+    entry is given back to the relay.
     Raises ``JobNotFound``, ``NotRetryable``, and ``NotYourJob`` for a deduplicated id.
     """
     entry = _own_entry(job_id, tenant)
@@ -177,8 +194,10 @@ def retry(job_id: UUID, *, tenant: str | None = None, force: bool = False) -> No
         )
     if entry is not None and entry.outcome == QUARANTINED:
         alias = _alias_of(entry)
-        if publishing.outbox(alias).unquarantine([job_id]):
+        if publishing.outbox(alias).unquarantine([job_id], by=by, reason=reason):
             notify(alias, Hint.STAGED)
             return
-    picking.retrying(lambda: Job.objects.all().requeue(job_id, tenant=tenant, force=force))
+    picking.retrying(
+        lambda: Job.objects.all().requeue(job_id, tenant=tenant, force=force, by=by, reason=reason)
+    )
     notify(conf.current().database, Hint.READY)

@@ -67,7 +67,7 @@ def page(job: Any, what: str = "change") -> str:
 
 def order(client: Client, verb: str, rows: Any, **answers: Any) -> Any:
     """Give a confirmed order to the ticked rows of the list."""
-    data = {"action": f"{verb}_selected", "confirmed": "yes", **answers}
+    data = {"action": f"{verb}_selected", "confirmed": "yes", "reason": "r", **answers}
     data["_selected_action"] = [str(row.pk) for row in rows]
     return client.post(LIST, data, follow=True)
 
@@ -116,7 +116,7 @@ def everywhere(boss: Client, job: Job, entry: Outbox) -> str:
     ticked = {"action": "retry_selected", "_selected_action": str(job.pk), "index": "0"}
     responses.append(boss.post(LIST, ticked))
     Job.objects.filter(pk=job.pk).update(state="running")
-    responses.append(order(boss, "retry", [job]))
+    responses.append(order(boss, "retry", [job], reason=EVIL))
     responses.append(order(boss, "cancel", [job], reason=EVIL))
     responses.append(boss.get(page(job, "history")))
     responses.append(boss.get(page(job)))
@@ -454,13 +454,24 @@ def test_a_staged_entry_is_cancelled_and_a_quarantined_one_retried(boss: Client)
     with transaction.atomic():
         made = enqueue(jobs.noop)
     entry = Outbox.objects.get(id=made.id)
-    boss.post(page(entry, "cancel"), {"confirmed": "y", "reason": "r"})
+    boss.post(page(entry, "cancel"), {"confirmed": "y", "reason": "a mistake"})
     entry.refresh_from_db()
-    assert entry.outcome == "cancelled"
+    assert (entry.outcome, entry.cancelled_by) == ("cancelled", "ada")
     broken = stage(outcome="quarantined", attempts=5)
-    boss.post(page(broken, "retry"), {"confirmed": "y"})
+    boss.post(page(broken, "retry"), {"confirmed": "y", "reason": "mended"})
     broken.refresh_from_db()
     assert (broken.outcome, broken.attempts) == (None, 0)
+    assert (broken.retried_by, broken.retry_reason) == ("ada", "mended")
+    for row, words in ((entry, ("ada", "a mistake")), (broken, ("ada", "mended"))):
+        html = boss.get(page(row)).content.decode()
+        assert all(word in html for word in words)
+
+
+def test_the_page_of_a_retried_job_says_who_wanted_it_and_why(boss: Client) -> None:
+    job = make(state="dead")
+    order(boss, "retry", [job], reason="the printer is back")
+    html = strip_tags(boss.get(page(job)).content.decode())
+    assert "the printer is back" in html and "Retried by" in html
 
 
 def test_entries_of_another_database_are_named_by_their_id(boss: Client, settings: Any) -> None:
