@@ -72,6 +72,11 @@ class LeaseBook:
     def __len__(self) -> int:
         return len(self._held)
 
+    def ids(self) -> list[UUID]:
+        """The jobs of the runs that this process holds."""
+        with self._lock:
+            return list(self._held)
+
     def close(self) -> None:
         """Let no further body start."""
         with self._lock:

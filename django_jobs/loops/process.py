@@ -80,7 +80,9 @@ class Process:
             suspects=plan.suspects,
             on_death=self._on_death,
         )
-        self.waker = Waker()
+        # On SQLite a writer may have to wait for others longer than any lease; what runs here
+        # has not lost its worker for that.
+        self.waker = Waker(lease) if postgres else Waker(lease, spared=self.leases.ids)
         self.listener = Listener(self._on_hint)
         self.ended = threading.Event()
         self.exit_code = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -44,8 +44,10 @@ class RescueMoves(Moves):
         """WAKE up to ``limit`` due rows, the most urgent first; the queue of each."""
         return [row[0] for row in picking.run(self.db, "wake", {"limit": limit})]
 
-    def lapse(self, *, limit: int, max_crashes: int, worker: str = "") -> list[Lapsed]:
-        """LAPSE rows whose lease ran out.
+    def lapse(
+        self, *, limit: int, max_crashes: int, worker: str = "", spared: Collection[UUID] = ()
+    ) -> list[Lapsed]:
+        """LAPSE rows whose lease ran out, but those ``spared``.
 
         With ``worker``, the rows of that worker whatever their leases say: its process is known
         to have ended.
@@ -54,6 +56,7 @@ class RescueMoves(Moves):
         with picking.own_transaction(self.db):
             lost = list(
                 self.filter(expired, state=State.RUNNING)
+                .exclude(id__in=spared)
                 .order_by("lease_expires_at")
                 .select_for_update(skip_locked=True)
                 .only("id", "name", "attempt", "crashes", "worker", "lease")[:limit]
