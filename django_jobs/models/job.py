@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import ClassVar
 from uuid import UUID
 
 from django.db import models
-from django.db.models import Q
+from django.db.models import Q, Value
 from django.db.models.functions import Cast, Now
 
 from django_jobs import conf
@@ -33,7 +32,9 @@ class JobQuerySet(RunMoves, RescueMoves):  # type: ignore[override]
     def store_progress(self, run: Run, progress: str) -> bool:
         """Store a progress value (JSON text) of a run that still holds its lease."""
         held = self.filter(id=run.id, lease=run.lease, state=State.RUNNING)
-        return bool(held.update(progress=json.loads(progress)))
+        # As text: what Python's own encoder writes for a large float comes back as an int.
+        text = Value(progress, models.TextField())
+        return bool(held.update(progress=Cast(text, models.JSONField())))
 
 
 class JobManager(models.Manager.from_queryset(JobQuerySet)):  # type: ignore[misc]

@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 import time
+from typing import Any
 
 from django_jobs import PER_CALL, Retry, RetryAfter, Terminal, current_job, job
 from tests.app.models import Account, Ledger
@@ -177,3 +178,10 @@ async def coroutine_waiting(key: str) -> None:
     await Ledger.objects.acreate(job_key=str(current_job().id), attempt=1, pid=0, note=key)
     while not await Ledger.objects.filter(note="release").aexists():
         await asyncio.sleep(0.05)
+
+
+@job(idempotency_key=PER_CALL)
+def anything(value: Any) -> Any:
+    """Returns what it is given, and reports it as its progress."""
+    current_job().progress(value)
+    return value
