@@ -272,7 +272,7 @@ def test_filters_and_search_find_the_job(boss: Client) -> None:
     entry = stage(outcome="deduped", job_id=wanted.id)
     for query in (
         {"state": "dead"}, {"queue": "mail"}, {"job": "tests.app.jobs.noop"},
-        {"q": str(wanted.id)}, {"q": "charge:"}, {"q": "shop"}, {"q": str(entry.id)},
+        {"q": str(wanted.id)}, {"q": "charge:"}, {"q": "by:shop"}, {"q": str(entry.id)},
     ):  # fmt: skip
         found = boss.get(LIST, query).context["cl"].result_list
         assert [row.pk for row in found] == [wanted.pk], query
@@ -524,3 +524,25 @@ def test_the_permissions_come_with_the_migrations() -> None:
     found = set(Permission.objects.values_list("codename", flat=True))
     assert {"cancel_job", "retry_job"} <= found
     assert connections["default"].vendor == "postgresql"
+
+
+def test_the_search_for_a_key_reads_indexes_whatever_history_there_is(boss: Client) -> None:
+    """ADM-09."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO django_jobs_job (id, run_id, name, idempotency_key, payload, state, "
+            "finished_at) SELECT gen_random_uuid(), gen_random_uuid(), 'tests.many', 'many:' || n, "
+            "'{}', CASE WHEN n % 10 = 0 THEN 'ready' ELSE 'done' END, statement_timestamp() "
+            "FROM generate_series(1, 50000) AS n"
+        )
+        cursor.execute("ANALYZE django_jobs_job")
+    with CaptureQueriesContext(connection) as queries:
+        found = boss.get(LIST, {"q": "many:4321"}).context["cl"]
+    assert found.result_count == 11
+    asked = [query["sql"] for query in queries if "many:4321" in query["sql"]]
+    assert len(asked) >= 2
+    with connection.cursor() as cursor:
+        for sql in asked:
+            cursor.execute(f"EXPLAIN {sql}")
+            plan = "\n".join(line for (line,) in cursor.fetchall())
+            assert "django_jobs_job_past_key" in plan and "Seq Scan" not in plan, plan
