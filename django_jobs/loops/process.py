@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 from django_jobs import conf
 from django_jobs.connections import prepare_sqlite
+from django_jobs.executor import STUCK, give_up
 from django_jobs.ids import new_token
-from django_jobs.leases import UNSTARTED_LIMIT, LeaseBook
+from django_jobs.leases import UNSTARTED_LIMIT, Held, LeaseBook
 from django_jobs.loops import janitor, relay
 from django_jobs.loops.listener import Listener
 from django_jobs.loops.runner import LoopThread
@@ -36,6 +37,9 @@ RECYCLE = 75
 
 ABANDONED = 70
 """Exit code: bodies were still running when the time was up; their rows were handed back."""
+
+STUCK_GRACE = 60.0
+"""How long other bodies may go on when a stuck one has its process replaced."""
 
 LOOK_INTERVAL = 0.5
 """How often running jobs are looked at for a cancel where no wake-up tells of it."""
@@ -60,7 +64,7 @@ class Plan:
 class Process:
     """The loops of one process. ``report`` tells the supervisor what it should know."""
 
-    def __init__(self, plan: Plan, report: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(self, plan: Plan, report: Callable[..., None] = lambda *_: None) -> None:
         settings = conf.current()
         self.plan, self.alias, self._report = plan, settings.database, report
         self.name = f"{socket.gethostname()}:{os.getpid()}:{new_token().hex[:8]}"
@@ -86,6 +90,8 @@ class Process:
         self.listener = Listener(self._on_hint)
         self.ended = threading.Event()
         self.exit_code = 0
+        self.stuck: list[Held] = []
+        """Runs whose bodies went on past every deadline; the reason to be replaced."""
         self._staged = True
         self._quiet = 0
         self._janitor_due = time.monotonic() + settings.janitor_interval * random.random()
@@ -205,12 +211,24 @@ class Process:
     def _watch(self, beat: float) -> float:
         everything, self._beat_all = self._beat_all, False
         self.leases.watch()
+        self._look_for_stuck()
         self.worker.hand_back_unstarted(0.0 if self.ended.is_set() else UNSTARTED_LIMIT)
         self.leases.beat(everything=everything)
         if not self.listener.working and time.monotonic() > self._look_due:
             self._look_due = time.monotonic() + LOOK_INTERVAL
             self.leases.look()
         return beat
+
+    def _look_for_stuck(self) -> None:
+        """A thread cannot be ended from outside: its process makes way for a fresh one."""
+        stuck = self.leases.stuck(conf.current().stuck_after)
+        for held in stuck:
+            if held not in self.stuck:
+                logger.error("job %s %s is %s", held.run.name, held.run.id, STUCK)
+                self._report("stuck", f"{held.run.name} {held.run.id}")
+                self.stuck.append(held)
+        if stuck:
+            self.finish(ABANDONED)
 
     def shut_down(self, grace: float, impatient: Callable[[], bool] = lambda: False) -> int:
         """Stop claiming, let running bodies end within ``grace`` seconds, hand the rest back.
@@ -230,7 +248,7 @@ class Process:
         self._await_bodies(time.monotonic() + 1.0)
         left = self.leases.running()
         for held in left:
-            self.settler.put(held, Shed("shutdown"))
+            self.settler.put(held, give_up(held) if held in self.stuck else Shed("shutdown"))
         self._await_settles(2.0)
         unstored = not self.settler.idle()
         self._unsubscribe()
@@ -251,7 +269,8 @@ class Process:
 
     def _await_bodies(self, deadline: float, impatient: Callable[[], bool] = lambda: False) -> None:
         while time.monotonic() < deadline and not impatient():
-            held = len(self.leases) if self.settling.is_alive() else len(self.leases.running())
+            every = len(self.leases) if self.settling.is_alive() else len(self.leases.running())
+            held = every - sum(not one.ended for one in self.stuck)
             # A claim may be on its way still, and what it brings must go back.
             if not held and not self.claimer.is_alive():
                 return

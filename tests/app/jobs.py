@@ -185,3 +185,12 @@ def anything(value: Any) -> Any:
     """Returns what it is given, and reports it as its progress."""
     current_job().progress(value)
     return value
+
+
+@job(idempotency_key=PER_CALL, timeout=0.3, retry=FAST)
+def stuck(times: int) -> str:
+    """Is beyond every reach on its first ``times`` attempts."""
+    if current_job().attempt <= times:
+        note("start stuck")
+        time.sleep(600)
+    return "free"
