@@ -48,6 +48,8 @@ class Settings:
     """How long a job that this release does not know is parked."""
     shutdown_grace: float = 25.0
     """How long running jobs may go on after SIGTERM before they are handed back."""
+    stuck_after: float = 30.0
+    """How long a body may go on past its timeout before its process is replaced."""
     janitor_interval: float = 60.0
     """How often each process deletes history past its retention."""
     release: str = ""
@@ -87,6 +89,7 @@ _POSITIVE = (
     "poll_interval",
     "idle_poll",
     "unknown_delay",
+    "stuck_after",
     "janitor_interval",
     "shutdown_grace",
     "outbox_retention",

@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from asgiref.sync import ThreadSensitiveContext, sync_to_async
@@ -20,7 +21,7 @@ from django_jobs import conf, definitions
 from django_jobs import connections as sessions
 from django_jobs.current import CurrentJob, running
 from django_jobs.errors import Interrupted, JobTimeout, LeaseLost
-from django_jobs.failures import failure_of
+from django_jobs.failures import failure_of, stack_of
 from django_jobs.leases import Held
 from django_jobs.models import Job, OwnRows, Run
 from django_jobs.operations.yielding import supersede_running
@@ -31,11 +32,14 @@ from django_jobs.signals import job_started
 
 logger = logging.getLogger("django_jobs.executor")
 
+STUCK = "stuck past deadline"
+
 Definition = definitions.Definition[Any, Any]
 
 
 def execute(held: Held) -> Outcome:
     """Run a sync body in this thread of a worker; never raises. Leaves its connections tidy."""
+    held.thread = threading.get_ident()
     held.interrupt = _canceller(sessions.ready_for_body())
     try:
         return run_body(held)
@@ -177,6 +181,21 @@ def _failed(held: Held, definition: Definition, error: BaseException) -> Outcome
         return Retried(failure, decision.delay)
     reason = told(decision, error, run.attempt, run.max_attempts)
     return Buried(failure, reason, keep=definition.retry.dead_letter)
+
+
+def give_up(held: Held) -> Outcome:
+    """How a run ends whose body does not: by its policy's answer to a timeout."""
+    definition = definitions.definition(held.run.name)
+    assert definition is not None  # Its body runs.
+    error = JobTimeout(f"{STUCK}: it went on after its timeout of {held.run.timeout} s")
+    outcome = _failed(held, definition, error)
+    where = stack_of(held.thread)
+    match outcome:
+        case Retried(failure, delay):
+            return Retried(replace(failure, traceback=where), delay)
+        case Buried(failure, _, keep):
+            return Buried(replace(failure, traceback=where), STUCK, keep)
+    return outcome
 
 
 def _told_to_stop(held: Held) -> bool:

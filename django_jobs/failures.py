@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import traceback
 from typing import Any
 
@@ -48,6 +49,15 @@ def failure_of(error: BaseException) -> Failure:
         message=_cut(_clean(_message(error)), MESSAGE_LIMIT),
         traceback=_cut(_clean(_traceback(error)), TRACEBACK_LIMIT),
     )
+
+
+def stack_of(thread: int | None) -> str:
+    """Where a thread of this process is now, as a traceback is stored."""
+    frame = sys._current_frames().get(thread or 0)
+    if frame is None:
+        return ""
+    stack = "".join(traceback.format_stack(frame))
+    return _cut(_clean(f"The body is still at:\n{stack}"), TRACEBACK_LIMIT)
 
 
 def gist(error: Exception) -> str:

@@ -33,6 +33,8 @@ class Held:
     lost: bool = False
     handed_back: bool = False
     timed_out: bool = False
+    thread: int | None = None
+    """The thread of a sync body."""
     ended: bool = False
     ended_at: float = 0.0
     current: CurrentJob | None = None
@@ -85,6 +87,11 @@ class LeaseBook:
     def __len__(self) -> int:
         return len(self._held)
 
+    def ids(self) -> list[UUID]:
+        """The jobs of the runs that this process holds."""
+        with self._lock:
+            return list(self._held)
+
     def close(self) -> None:
         """Let no further body start."""
         with self._lock:
@@ -132,6 +139,15 @@ class LeaseBook:
         """The runs whose bodies have started and not ended."""
         with self._lock:
             return [held for held in self._held.values() if held.started and not held.ended]
+
+    def stuck(self, after: float) -> list[Held]:
+        """The runs whose bodies go on ``after`` seconds past their timeouts."""
+        oldest = time.monotonic() - after
+        return [
+            held
+            for held in self.running()
+            if held.current is not None and (held.current.deadline or oldest) < oldest
+        ]
 
     def take_unstarted(self, older_than: float = 0.0) -> list[Held]:
         """What no thread has started within ``older_than`` seconds of its claim, nor ever will."""

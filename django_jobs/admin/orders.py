@@ -10,13 +10,11 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from django import forms
-from django.db import OperationalError, transaction
+from django.db import OperationalError
 from django.db.models import QuerySet
 
-from django_jobs import conf
 from django_jobs.errors import JobsError
 from django_jobs.models import picking
-from django_jobs.models.waking import Hint, notify
 from django_jobs.operations import cancel, outbox_aliases, retry
 
 PAGE = 500
@@ -32,7 +30,7 @@ LISTED = 20
 
 
 class ReasonForm(forms.Form):
-    """What a cancel needs to know."""
+    """What every order needs to know."""
 
     reason = forms.CharField(
         max_length=1000,
@@ -41,8 +39,8 @@ class ReasonForm(forms.Form):
     )
 
 
-class RetryForm(forms.Form):
-    """What a retry may be told."""
+class RetryForm(ReasonForm):
+    """What a retry needs to know, and may be told."""
 
     force = forms.BooleanField(
         required=False,
@@ -61,14 +59,13 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Verb:
-    """One order: how it reads, what it asks the operator, whom it wakes."""
+    """One order: how it reads, and what it asks the operator."""
 
     name: str
     past: str
     title: str
     warning: str
     form: type[forms.Form]
-    hints: tuple[Hint, ...]
     give: Callable[..., object]
 
 
@@ -76,8 +73,8 @@ def _cancel(job_id: UUID, tenant: str | None, by: str, reason: str) -> None:
     cancel(job_id, tenant=tenant, by=by, reason=reason)
 
 
-def _retry(job_id: UUID, tenant: str | None, by: str, force: bool) -> None:
-    retry(job_id, tenant=tenant, force=force)
+def _retry(job_id: UUID, tenant: str | None, by: str, reason: str, force: bool) -> None:
+    retry(job_id, tenant=tenant, force=force, by=by, reason=reason)
 
 
 CANCEL = Verb(
@@ -86,7 +83,6 @@ CANCEL = Verb(
     title="Cancel",
     warning="A cancelled job does not run. A body that runs now is told to stop.",
     form=ReasonForm,
-    hints=(Hint.STOP,),
     give=_cancel,
 )
 RETRY = Verb(
@@ -95,7 +91,6 @@ RETRY = Verb(
     title="Retry",
     warning="Each job gets a full new set of attempts; its history stays.",
     form=RetryForm,
-    hints=(Hint.READY, Hint.STAGED),
     give=_retry,
 )
 VERBS = {verb.name: verb for verb in (CANCEL, RETRY)}
@@ -135,8 +130,6 @@ def carry_out(
             report.done.append(row)
         else:
             report.refuse(row, why)
-    if report.done:
-        _wake(verb)
     return report
 
 
@@ -163,15 +156,3 @@ def _give(order: Callable[[], object]) -> str | None:
             raise
         return f"Another transaction held it for longer than {LOCK_WAIT} s. Try again."
     return None
-
-
-def _wake(verb: Verb) -> None:
-    # The operations gave their hints inside our transactions, where none is sent.
-    jobs = conf.current().database
-    for hint in verb.hints:
-        for alias in outbox_aliases() if hint is Hint.STAGED else (jobs,):
-            transaction.on_commit(
-                lambda alias=alias, hint=hint: notify(alias, hint),  # type: ignore[misc]
-                using=alias,
-                robust=True,
-            )

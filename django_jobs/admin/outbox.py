@@ -55,6 +55,8 @@ class OutboxAdmin(OperatorAdmin):
     d_traceparent, d_payload = column("traceparent", prose), column("payload", document)
     d_staged, d_due = column("staged_at", moment), column("run_at", moment, "due (run at)")
     d_next_try, d_published = column("next_try_at", moment), column("published_at", moment)
+    d_cancelled_by, d_retried_by = column("cancelled_by", prose), column("retried_by", prose)
+    d_retry_reason = column("retry_reason", prose)
     d_claimed_until = column("claimed_until", moment)
 
     fieldsets = (
@@ -62,6 +64,7 @@ class OutboxAdmin(OperatorAdmin):
             None,
             {"fields": ("badge", "d_name", "d_queue", "d_tenant", "id", "d_key", "job", "d_error")},
         ),
+        ("Orders", {"fields": ("d_cancelled_by", "d_retried_by", "d_retry_reason")}),
         ("Arguments", {"fields": ("d_payload",)}),
         ("Times", {"fields": ("d_staged", "d_due", "d_next_try", "d_published")}),
         ("Publishing", {"fields": ("seq", "batch", "attempts", "claimed_by", "d_claimed_until")}),

@@ -4,66 +4,40 @@ from __future__ import annotations
 
 import logging
 import os
-import random
 import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from django_jobs import conf
 from django_jobs.connections import prepare_sqlite
+from django_jobs.executor import STUCK, give_up
 from django_jobs.ids import new_token
-from django_jobs.leases import UNSTARTED_LIMIT, LeaseBook
-from django_jobs.loops import janitor, relay
+from django_jobs.leases import UNSTARTED_LIMIT, Held, LeaseBook
+from django_jobs.loops.control import Control, Reach
 from django_jobs.loops.listener import Listener
+from django_jobs.loops.plan import ABANDONED, RECYCLE, Plan
 from django_jobs.loops.runner import LoopThread
 from django_jobs.loops.settler import Settler
 from django_jobs.loops.waker import Waker
 from django_jobs.loops.worker import Worker
 from django_jobs.memory import resident_megabytes
 from django_jobs.models import picking
-from django_jobs.models.peeking import peek
-from django_jobs.models.waking import WINDOW, Hint, subscribe
-from django_jobs.operations import outbox_aliases
+from django_jobs.models.waking import Hint, subscribe
 from django_jobs.outcomes import Shed
 
 logger = logging.getLogger("django_jobs.process")
 
-LOOPS = ("relay", "waker", "worker", "janitor")
-RECYCLE = 75
-"""Exit code: this process wants to be replaced by a fresh one."""
-
-ABANDONED = 70
-"""Exit code: bodies were still running when the time was up; their rows were handed back."""
-
 LOOK_INTERVAL = 0.5
 """How often running jobs are looked at for a cancel where no wake-up tells of it."""
 
-SECOND_LOOK = 2 * WINDOW
-"""Seconds after a hint at which the loops look again: what came just after it was not told."""
-
 SQLITE_LEASE = 120.0
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a process is told to do. ``max_rss`` is in megabytes."""
-
-    queues: tuple[str, ...] = ("default",)
-    threads: int = 4
-    async_slots: int = 20
-    loops: tuple[str, ...] = LOOPS
-    drain: bool = False
-    max_jobs: int | None = None
-    max_rss: int | None = None
-    suspects: bool = False
 
 
 class Process:
     """The loops of one process. ``report`` tells the supervisor what it should know."""
 
-    def __init__(self, plan: Plan, report: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(self, plan: Plan, report: Callable[..., None] = lambda *_: None) -> None:
         settings = conf.current()
         self.plan, self.alias, self._report = plan, settings.database, report
         self.name = f"{socket.gethostname()}:{os.getpid()}:{new_token().hex[:8]}"
@@ -83,17 +57,18 @@ class Process:
             suspects=plan.suspects,
             on_death=self._on_death,
         )
-        self.waker = Waker()
+        # On SQLite a writer may have to wait for others longer than any lease; what runs here
+        # has not lost its worker for that.
+        self.waker = Waker(lease) if postgres else Waker(lease, spared=self.leases.ids)
         self.listener = Listener(self._on_hint)
         self.ended = threading.Event()
         self.exit_code = 0
-        self._staged = True
-        self._quiet = 0
-        self._janitor_due = time.monotonic() + settings.janitor_interval * random.random()
+        self.stuck: list[Held] = []
+        """Runs whose bodies went on past every deadline; the reason to be replaced."""
         self._beat_all, self._look_due = False, 0.0
-        self._second_look, self._stopped_lately = 0.0, False
         beat = min(0.25, lease / 12)
-        self.control = self._loop("control", self._control, on_outage=self.waker.outage)
+        self._controls = Control(plan, self.alias, self.waker, self._reach())
+        self.control = self._loop("control", self._controls.tick, on_outage=self.waker.outage)
         self.claimer = self._loop("claimer", self._claim)
         self.lease_thread = self._loop("leases", lambda: self._watch(beat))
         self.settling = self._loop("settler", self._settle)
@@ -132,67 +107,23 @@ class Process:
     def _on_death(self, name: str) -> None:
         self.finish(1)
 
+    def _reach(self) -> Reach:
+        return Reach(
+            listening=lambda: self.listener.working,
+            busy=lambda: len(self.leases) > 0,
+            claim=lambda: self.claimer.wake(),
+            beat=self._beat_now,
+            finish=self.finish,
+            report=self._report,
+        )
+
     def _on_hint(self, hint: Hint) -> None:
-        self._second_look = time.monotonic() + SECOND_LOOK
-        if hint is Hint.STAGED:
-            self._staged = True
-        elif hint is Hint.READY:
-            self.claimer.wake()
-        else:
-            self._stopped_lately = True
-            self._beat_now()
+        self._controls.hear(hint)
         self.control.wake()
 
     def _beat_now(self) -> None:
         self._beat_all = True
         self.lease_thread.wake()
-
-    def _look_for_more_stops(self) -> None:
-        if self._stopped_lately and time.monotonic() >= self._second_look:
-            self._stopped_lately = False
-            self._beat_now()
-
-    def _control(self) -> float:
-        self._look_for_more_stops()
-        staged, self._staged = self._staged, False
-        if staged and "relay" in self.plan.loops and self._relay():
-            self._staged, self._quiet = True, 0
-            return 0.0
-        seen = peek(self.alias, outbox_aliases(), self.plan.queues)
-        if "waker" in self.plan.loops and self.waker.tick():
-            self._quiet = 0
-            return 0.0
-        if seen.ready:
-            self.claimer.wake()
-        if seen.suspects and not self.plan.suspects:
-            self._report("suspects")
-        if "janitor" in self.plan.loops and time.monotonic() > self._janitor_due:
-            again = janitor.tick() > 0
-            pause = 1.0 if again else conf.current().janitor_interval
-            self._janitor_due = time.monotonic() + pause
-        over = not seen.suspects if self.plan.suspects else self.plan.drain and seen.nothing_left
-        if over and not len(self.leases):
-            self.finish()
-        self._staged = self._staged or seen.staged
-        return self._pause(seen.next_due, busy=seen.staged or seen.ready)
-
-    def _relay(self) -> int:
-        return sum(relay.tick(alias) for alias in outbox_aliases())
-
-    def _pause(self, next_due: float | None, *, busy: bool) -> float:
-        settings = conf.current()
-        self._quiet = 0 if busy else self._quiet + 1
-        if not self.listener.working or self.plan.drain:
-            pause = settings.poll_interval
-        else:
-            pause = settings.idle_poll * min(2.5, 1.0 + 0.5 * max(0, self._quiet - 1))
-        pause *= random.uniform(0.9, 1.1)
-        if self._staged:
-            pause = min(pause, 0.02 if not busy else 0.05)
-        second_look = self._second_look - time.monotonic()
-        if second_look > 0:
-            pause = min(pause, second_look)
-        return pause if next_due is None else max(0.0, min(pause, next_due))
 
     def _claim(self) -> float:
         if self.ended.is_set() or self._used_up():
@@ -221,12 +152,24 @@ class Process:
     def _watch(self, beat: float) -> float:
         everything, self._beat_all = self._beat_all, False
         self.leases.watch()
+        self._look_for_stuck()
         self.worker.hand_back_unstarted(0.0 if self.ended.is_set() else UNSTARTED_LIMIT)
         self.leases.beat(everything=everything)
         if not self.listener.working and time.monotonic() > self._look_due:
             self._look_due = time.monotonic() + LOOK_INTERVAL
             self.leases.look()
         return beat
+
+    def _look_for_stuck(self) -> None:
+        """A thread cannot be ended from outside: its process makes way for a fresh one."""
+        stuck = self.leases.stuck(conf.current().stuck_after)
+        for held in stuck:
+            if held not in self.stuck:
+                logger.error("job %s %s is %s", held.run.name, held.run.id, STUCK)
+                self._report("stuck", f"{held.run.name} {held.run.id}")
+                self.stuck.append(held)
+        if stuck:
+            self.finish(ABANDONED)
 
     def shut_down(self, grace: float, impatient: Callable[[], bool] = lambda: False) -> int:
         """Stop claiming, let running bodies end within ``grace`` seconds, hand the rest back.
@@ -246,7 +189,7 @@ class Process:
         self._await_bodies(time.monotonic() + 1.0)
         left = self.leases.running()
         for held in left:
-            self.settler.put(held, Shed("shutdown"))
+            self.settler.put(held, give_up(held) if held in self.stuck else Shed("shutdown"))
         self._await_settles(2.0)
         unstored = not self.settler.idle()
         self._unsubscribe()
@@ -267,7 +210,8 @@ class Process:
 
     def _await_bodies(self, deadline: float, impatient: Callable[[], bool] = lambda: False) -> None:
         while time.monotonic() < deadline and not impatient():
-            held = len(self.leases) if self.settling.is_alive() else len(self.leases.running())
+            every = len(self.leases) if self.settling.is_alive() else len(self.leases.running())
+            held = every - sum(not one.ended for one in self.stuck)
             # A claim may be on its way still, and what it brings must go back.
             if not held and not self.claimer.is_alive():
                 return

@@ -19,7 +19,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from django_jobs.loops.process import RECYCLE
+from django_jobs.loops.plan import RECYCLE
 
 logger = logging.getLogger("django_jobs.supervisor")
 
@@ -113,6 +113,9 @@ class Supervisor:
             for line in lines:
                 report = json.loads(line)
                 child.worker = report.get("worker", child.worker)
+                if report.get("stuck"):
+                    stuck = child.process.pid, report["stuck"]
+                    logger.error("worker process %s is replaced: %s is stuck", *stuck)
                 if report.get("suspects"):
                     self._suspects_seen = True
 

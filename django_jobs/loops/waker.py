@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
+from uuid import UUID
 
 from django_jobs import conf
 from django_jobs.models import Job, Lapsed, picking
@@ -31,14 +32,20 @@ def wake() -> int:
     return woken
 
 
-def lapse(worker: str = "") -> list[Lapsed]:
-    """Take jobs back whose lease ran out, or, with ``worker``, all that this lost worker held."""
+def lapse(worker: str = "", spared: Collection[UUID] = ()) -> list[Lapsed]:
+    """Take jobs back whose lease ran out, or, with ``worker``, all that this lost worker held.
+
+    ``spared`` are known to run.
+    """
     settings = conf.current()
     lapsed: list[Lapsed] = []
     while True:
         batch = picking.retrying(
             lambda: Job.objects.all().lapse(
-                limit=LAPSE_BATCH, max_crashes=settings.max_crashes, worker=worker
+                limit=LAPSE_BATCH,
+                max_crashes=settings.max_crashes,
+                worker=worker,
+                spared=spared,
             )
         )
         lapsed += batch
@@ -53,9 +60,14 @@ def lapse(worker: str = "") -> list[Lapsed]:
 
 
 class Waker:
-    """``wake`` and ``lapse`` as a worker process does them."""
+    """``wake`` and ``lapse`` as a worker process does them.
 
-    def __init__(self) -> None:
+    ``lease`` is how many seconds the claims of such processes hold; ``spared`` tells which jobs
+    this one runs.
+    """
+
+    def __init__(self, lease: float, spared: Callable[[], Collection[UUID]] = lambda: ()) -> None:
+        self._lease, self._spared = lease, spared
         self._lost_workers: list[str] = []
         self._seen_since: float | None = None
 
@@ -73,8 +85,8 @@ class Waker:
         while self._lost_workers:
             moved += len(lapse(self._lost_workers[0]))
             self._lost_workers.pop(0)
-        if now - self._seen_since >= conf.current().lease:
-            moved += len(lapse())
+        if now - self._seen_since >= self._lease:
+            moved += len(lapse(spared=self._spared()))
         return moved
 
     def lost(self, workers: Sequence[str]) -> None:

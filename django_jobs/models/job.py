@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import ClassVar
 from uuid import UUID
 
 from django.db import models
-from django.db.models import Q
+from django.db.models import Q, Value
 from django.db.models.functions import Cast, Now
 
 from django_jobs import conf
@@ -33,7 +32,9 @@ class JobQuerySet(RunMoves, RescueMoves):  # type: ignore[override]
     def store_progress(self, run: Run, progress: str) -> bool:
         """Store a progress value (JSON text) of a run that still holds its lease."""
         held = self.filter(id=run.id, lease=run.lease, state=State.RUNNING)
-        return bool(held.update(progress=json.loads(progress)))
+        # As text: what Python's own encoder writes for a large float comes back as an int.
+        text = Value(progress, models.TextField())
+        return bool(held.update(progress=Cast(text, models.JSONField())))
 
 
 class JobManager(models.Manager.from_queryset(JobQuerySet)):  # type: ignore[misc]
@@ -78,6 +79,8 @@ class Job(models.Model):
     superseded_by = models.UUIDField(null=True, blank=True)
     cancelled_by = models.CharField(max_length=200, db_default="", blank=True)
     reason = models.TextField(db_default="", blank=True)
+    retried_by = models.CharField(max_length=200, db_default="", blank=True)
+    retry_reason = models.TextField(db_default="", blank=True)
     result = models.JSONField(null=True, blank=True)
     progress = models.JSONField(null=True, blank=True)
     concurrency_key = models.CharField(max_length=KEY_BYTES, null=True, blank=True)
@@ -86,7 +89,9 @@ class Job(models.Model):
     enqueued_by = models.CharField(max_length=200, db_default="", blank=True)
     release = models.CharField(max_length=100, db_default="", blank=True)
     created_at = models.DateTimeField(db_default=Now())
-    started_at = models.DateTimeField(null=True, blank=True)
+    started_at = models.DateTimeField(
+        null=True, blank=True, help_text="When a worker first claimed it."
+    )
     finished_at = models.DateTimeField(null=True, blank=True)
 
     objects: ClassVar[JobManager] = JobManager()

@@ -156,17 +156,26 @@ class OutboxQuerySet(models.QuerySet["Outbox"]):
         again.update(outcome=QUARANTINED, next_try_at=None)
         return failed
 
-    def unquarantine(self, ids: Iterable[UUID]) -> int:
+    def unquarantine(self, ids: Iterable[UUID], *, by: str, reason: str) -> int:
         """Give quarantined entries a new set of tries; how many were quarantined."""
         quarantined = self.filter(id__in=list(ids), outcome=QUARANTINED)
-        return quarantined.update(outcome=None, attempts=0, next_try_at=None, last_error="")
+        return quarantined.update(
+            outcome=None,
+            attempts=0,
+            next_try_at=None,
+            last_error="",
+            retried_by=by,
+            retry_reason=reason,
+        )
 
-    def cancel(self, entry_id: UUID, *, tenant: str | None, reason: str) -> int:
+    def cancel(self, entry_id: UUID, *, tenant: str | None, by: str, reason: str) -> int:
         """Retire an entry that is not published yet; 1 when it was, else 0."""
         rows = self.filter(Q(outcome=None) | Q(outcome=QUARANTINED), id=entry_id)
         if tenant is not None:
             rows = rows.filter(tenant=tenant)
-        return rows.update(outcome=CANCELLED, last_error=reason, published_at=Now())
+        return rows.update(
+            outcome=CANCELLED, cancelled_by=by, last_error=reason, published_at=Now()
+        )
 
 
 class Outbox(models.Model):
@@ -193,6 +202,9 @@ class Outbox(models.Model):
     attempts = models.IntegerField(db_default=0)
     next_try_at = models.DateTimeField(null=True, blank=True)
     last_error = models.TextField(db_default="", blank=True)
+    cancelled_by = models.CharField(max_length=200, db_default="", blank=True)
+    retried_by = models.CharField(max_length=200, db_default="", blank=True)
+    retry_reason = models.TextField(db_default="", blank=True)
     claimed_by = models.UUIDField(null=True, blank=True)
     claimed_until = models.DateTimeField(null=True, blank=True)
     published_at = models.DateTimeField(null=True, blank=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -47,8 +47,10 @@ class RescueMoves(Moves):
         """WAKE up to ``limit`` due rows, the most urgent first; the queue of each."""
         return [row[0] for row in picking.run(self.db, "wake", {"limit": limit})]
 
-    def lapse(self, *, limit: int, max_crashes: int, worker: str = "") -> list[Lapsed]:
-        """LAPSE rows whose lease ran out.
+    def lapse(
+        self, *, limit: int, max_crashes: int, worker: str = "", spared: Collection[UUID] = ()
+    ) -> list[Lapsed]:
+        """LAPSE rows whose lease ran out, but those ``spared``.
 
         With ``worker``, the rows of that worker whatever their leases say: its process is known
         to have ended.
@@ -57,6 +59,7 @@ class RescueMoves(Moves):
         with picking.own_transaction(self.db):
             lost = list(
                 self.filter(expired, state=State.RUNNING)
+                .exclude(id__in=spared)
                 .order_by("lease_expires_at")
                 .select_for_update(skip_locked=True)
                 .only("id", "name", "attempt", "crashes", "worker", "lease", "superseded_by")[
@@ -150,19 +153,21 @@ class RescueMoves(Moves):
         tenant: str | None = None,
         force: bool = False,
         as_newest: bool = False,
+        by: str = "",
+        reason: str = "",
     ) -> Published:
         """REQUEUE with a full new set of attempts; its history stays. What it superseded.
 
-        ``force`` takes ``cancelled`` and ``done`` jobs too. In a lane this is a publish: with
-        ``as_newest`` the job becomes its newest, else it must be that. Raises ``JobNotFound``,
-        ``NotRetryable`` and ``LaneMovedOn``.
+        ``by`` and ``reason`` are stored. ``force`` takes ``cancelled`` and ``done`` jobs too. In a
+        lane this is a publish: with ``as_newest`` the job becomes its newest, else it must be
+        that. Raises ``JobNotFound``, ``NotRetryable`` and ``LaneMovedOn``.
         """
         with picking.own_transaction(self.db):
             key = self._lane_of(job_id)
             tokens = lock_and_draw(self.db, [key] if key else [])
             job = self._locked(job_id, tenant)
             _require_requeueable(job, force)
-            values = dict(_AS_NEW)
+            values = {**_AS_NEW, "retried_by": by, "retry_reason": reason}
             if key is not None:
                 _require_newest(self.db, job, key, as_newest)
                 values["lane_token"] = tokens[0]

@@ -41,6 +41,9 @@ class Standing:
     result: Any = None
     progress: Any = None
     reason: str = ""
+    cancelled_by: str = ""
+    retried_by: str = ""
+    retry_reason: str = ""
     created_at: datetime | None = None
     started_at: datetime | None = None
     finished_at: datetime | None = None
@@ -74,6 +77,9 @@ def get(job_id: UUID, *, tenant: str | None = None) -> Standing:
         result=job.result,
         progress=job.progress,
         reason=job.reason,
+        cancelled_by=job.cancelled_by,
+        retried_by=job.retried_by,
+        retry_reason=job.retry_reason,
         created_at=job.created_at,
         started_at=job.started_at,
         finished_at=job.finished_at,
@@ -90,6 +96,9 @@ def _standing_of_entry(entry: Outbox) -> Standing:
         tenant=entry.tenant,
         deduped=entry.outcome in (DEDUPED, REFUSED),
         reason=entry.last_error,
+        cancelled_by=entry.cancelled_by,
+        retried_by=entry.retried_by,
+        retry_reason=entry.retry_reason,
         created_at=entry.staged_at,
     )
 
@@ -139,7 +148,7 @@ def cancel(
         if entry is None or entry.outcome not in (None, QUARANTINED):
             return _cancel_job(job_id, entry, tenant, by, reason, follow)
         rows = publishing.outbox(_alias_of(entry))
-        if rows.cancel(job_id, tenant=tenant, reason=reason):
+        if rows.cancel(job_id, tenant=tenant, by=by, reason=reason):
             # A relay may have died after its jobs and before its marks (two databases).
             published = rows.db != conf.current().database and _job(job_id) is not None
             return _cancel_job(job_id, None, tenant, by, reason, follow) if published else STAGED
@@ -168,14 +177,20 @@ def _cancel_job(
 
 
 def retry(
-    job_id: UUID, *, tenant: str | None = None, force: bool = False, as_newest: bool = False
+    job_id: UUID,
+    *,
+    tenant: str | None = None,
+    force: bool = False,
+    as_newest: bool = False,
+    by: str = "",
+    reason: str = "",
 ) -> None:
     """Run a dead or failed job again, with a full new set of attempts and its history kept.
 
-    ``force`` takes cancelled and done jobs too. A job of a lane must be the lane's newest, or is
-    made that ``as_newest``; what is older in it is superseded. A quarantined entry is given back
-    to the relay. Raises ``JobNotFound``, ``NotRetryable``, ``LaneMovedOn``, and ``NotYourJob``
-    for a deduplicated id.
+    ``by`` and ``reason`` are stored. ``force`` takes cancelled and done jobs too. A job of a lane
+    must be the lane's newest, or is made that ``as_newest``; what is older in it is superseded. A
+    quarantined entry is given back to the relay. Raises ``JobNotFound``, ``NotRetryable``,
+    ``LaneMovedOn``, and ``NotYourJob`` for a deduplicated id.
     """
     entry = _own_entry(job_id, tenant)
     if entry is not None and entry.job_id not in (None, job_id):
@@ -185,11 +200,13 @@ def retry(
         )
     if entry is not None and entry.outcome == QUARANTINED:
         alias = _alias_of(entry)
-        if publishing.outbox(alias).unquarantine([job_id]):
+        if publishing.outbox(alias).unquarantine([job_id], by=by, reason=reason):
             notify(alias, Hint.STAGED)
             return
     published = picking.retrying(
-        lambda: Job.objects.all().requeue(job_id, tenant=tenant, force=force, as_newest=as_newest)
+        lambda: Job.objects.all().requeue(
+            job_id, tenant=tenant, force=force, as_newest=as_newest, by=by, reason=reason
+        )
     )
     notify(conf.current().database, Hint.READY)
     announce(conf.current().database, published)

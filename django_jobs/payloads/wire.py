@@ -52,6 +52,17 @@ _decode = msgspec.json.Decoder().decode
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 
 
+# PostgreSQL's jsonb writes 1e16 as 10000000000000000, which is read as an int. Written out with a
+# fraction it keeps that.
+_LARGE_FLOAT = re.compile(rb"(?:^|[:,\[])-?\d[\d.]*e\d")
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+"|-?\d[\d.]*e\d+')
+
+
+def _written_out(token: re.Match[bytes]) -> bytes:
+    text = token[0]
+    return text if text[:1] == b'"' else f"{decimal.Decimal(text.decode()):f}.0".encode()
+
+
 _ENCODING = (TypeError, ValueError, AttributeError, OverflowError, msgspec.MsgspecError)
 
 
@@ -69,6 +80,8 @@ def to_json(value: object, limit: int, path: str, *, exact: bool) -> bytes:
         raw = _encode(value)
     except (*_ENCODING, RecursionError) as error:
         raise Refused(find_fault(value, path) or f"{path}: {error}") from error
+    if _LARGE_FLOAT.search(raw):
+        raw = _TOKEN.sub(_written_out, raw)
     if len(raw) > limit:
         raise Refused(f"{path} takes {len(raw):,} bytes as JSON; the limit is {limit:,}")
     if b"\\u0000" in raw and _NUL.search(raw):

@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 import time
+from typing import Any
 
 from django.db import transaction
 from django.db.models import F
@@ -241,3 +242,19 @@ def transfers(amount: int, how: str = "") -> str:
         transaction.set_rollback(True)
     current_job().progress(amount)
     return "moved"
+
+
+@job(idempotency_key=PER_CALL)
+def anything(value: Any) -> Any:
+    """Returns what it is given, and reports it as its progress."""
+    current_job().progress(value)
+    return value
+
+
+@job(idempotency_key=PER_CALL, timeout=0.3, retry=FAST)
+def stuck(times: int) -> str:
+    """Is beyond every reach on its first ``times`` attempts."""
+    if current_job().attempt <= times:
+        note("start stuck")
+        time.sleep(600)
+    return "free"

@@ -67,7 +67,7 @@ def page(job: Any, what: str = "change") -> str:
 
 def order(client: Client, verb: str, rows: Any, **answers: Any) -> Any:
     """Give a confirmed order to the ticked rows of the list."""
-    data = {"action": f"{verb}_selected", "confirmed": "yes", **answers}
+    data = {"action": f"{verb}_selected", "confirmed": "yes", "reason": "r", **answers}
     data["_selected_action"] = [str(row.pk) for row in rows]
     return client.post(LIST, data, follow=True)
 
@@ -116,7 +116,7 @@ def everywhere(boss: Client, job: Job, entry: Outbox) -> str:
     ticked = {"action": "retry_selected", "_selected_action": str(job.pk), "index": "0"}
     responses.append(boss.post(LIST, ticked))
     Job.objects.filter(pk=job.pk).update(state="running")
-    responses.append(order(boss, "retry", [job]))
+    responses.append(order(boss, "retry", [job], reason=EVIL))
     responses.append(order(boss, "cancel", [job], reason=EVIL))
     responses.append(boss.get(page(job, "history")))
     responses.append(boss.get(page(job)))
@@ -272,7 +272,7 @@ def test_filters_and_search_find_the_job(boss: Client) -> None:
     entry = stage(outcome="deduped", job_id=wanted.id)
     for query in (
         {"state": "dead"}, {"queue": "mail"}, {"job": "tests.app.jobs.noop"},
-        {"q": str(wanted.id)}, {"q": "charge:"}, {"q": "shop"}, {"q": str(entry.id)},
+        {"q": str(wanted.id)}, {"q": "charge:"}, {"q": "by:shop"}, {"q": str(entry.id)},
     ):  # fmt: skip
         found = boss.get(LIST, query).context["cl"].result_list
         assert [row.pk for row in found] == [wanted.pk], query
@@ -454,13 +454,24 @@ def test_a_staged_entry_is_cancelled_and_a_quarantined_one_retried(boss: Client)
     with transaction.atomic():
         made = enqueue(jobs.noop)
     entry = Outbox.objects.get(id=made.id)
-    boss.post(page(entry, "cancel"), {"confirmed": "y", "reason": "r"})
+    boss.post(page(entry, "cancel"), {"confirmed": "y", "reason": "a mistake"})
     entry.refresh_from_db()
-    assert entry.outcome == "cancelled"
+    assert (entry.outcome, entry.cancelled_by) == ("cancelled", "ada")
     broken = stage(outcome="quarantined", attempts=5)
-    boss.post(page(broken, "retry"), {"confirmed": "y"})
+    boss.post(page(broken, "retry"), {"confirmed": "y", "reason": "mended"})
     broken.refresh_from_db()
     assert (broken.outcome, broken.attempts) == (None, 0)
+    assert (broken.retried_by, broken.retry_reason) == ("ada", "mended")
+    for row, words in ((entry, ("ada", "a mistake")), (broken, ("ada", "mended"))):
+        html = boss.get(page(row)).content.decode()
+        assert all(word in html for word in words)
+
+
+def test_the_page_of_a_retried_job_says_who_wanted_it_and_why(boss: Client) -> None:
+    job = make(state="dead")
+    order(boss, "retry", [job], reason="the printer is back")
+    html = strip_tags(boss.get(page(job)).content.decode())
+    assert "the printer is back" in html and "Retried by" in html
 
 
 def test_entries_of_another_database_are_named_by_their_id(boss: Client, settings: Any) -> None:
@@ -513,3 +524,25 @@ def test_the_permissions_come_with_the_migrations() -> None:
     found = set(Permission.objects.values_list("codename", flat=True))
     assert {"cancel_job", "retry_job"} <= found
     assert connections["default"].vendor == "postgresql"
+
+
+def test_the_search_for_a_key_reads_indexes_whatever_history_there_is(boss: Client) -> None:
+    """ADM-09."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO django_jobs_job (id, run_id, name, idempotency_key, payload, state, "
+            "finished_at) SELECT gen_random_uuid(), gen_random_uuid(), 'tests.many', 'many:' || n, "
+            "'{}', CASE WHEN n % 10 = 0 THEN 'ready' ELSE 'done' END, statement_timestamp() "
+            "FROM generate_series(1, 50000) AS n"
+        )
+        cursor.execute("ANALYZE django_jobs_job")
+    with CaptureQueriesContext(connection) as queries:
+        found = boss.get(LIST, {"q": "many:4321"}).context["cl"]
+    assert found.result_count == 11
+    asked = [query["sql"] for query in queries if "many:4321" in query["sql"]]
+    assert len(asked) >= 2
+    with connection.cursor() as cursor:
+        for sql in asked:
+            cursor.execute(f"EXPLAIN {sql}")
+            plan = "\n".join(line for (line,) in cursor.fetchall())
+            assert "django_jobs_job_past_key" in plan and "Seq Scan" not in plan, plan

@@ -13,7 +13,7 @@ from django.db import IntegrityError, connections, transaction
 from django.db.models.functions import Now
 
 import django_jobs
-from django_jobs import states
+from django_jobs import get, states
 from django_jobs.errors import JobNotFound, MoveRefused, NotCancellable, NotRetryable, UnknownValue
 from django_jobs.ids import new_id, new_token
 from django_jobs.models import Attempt, Job, Run
@@ -312,6 +312,16 @@ def test_a_requeued_job_starts_anew_and_keeps_its_history(jobs_alias: str) -> No
     assert (after.reason, after.result, after.finished_at) == ("", None, None)
     assert after.run_id == job.run_id
     assert Attempt.objects.using(jobs_alias).filter(job_id=job.id).count() == 1
+
+
+def test_a_job_says_who_cancelled_it_and_who_ran_it_again_and_why(jobs_alias: str) -> None:
+    job = make(State.READY)
+    django_jobs.cancel(job.id, by="ann", reason="not now")
+    shown = get(job.id)
+    assert (shown.cancelled_by, shown.reason) == ("ann", "not now")
+    django_jobs.retry(job.id, force=True, by="bob", reason="now")
+    shown = get(job.id)
+    assert (shown.cancelled_by, shown.retried_by, shown.retry_reason) == ("", "bob", "now")
 
 
 @pytest.mark.parametrize("state", [*LIVE, State.DONE, State.CANCELLED], ids=str)

@@ -371,8 +371,9 @@ def test_an_entry_that_fails_over_and_over_backs_off_and_is_set_aside(
     relay.tick(jobs_alias)
     assert get(after.id).state == "ready"
     outbox(jobs_alias).filter(id=bad.id).update(payload="[]")
-    django_jobs.retry(bad.id)
-    assert get(bad.id).state == "staged"
+    django_jobs.retry(bad.id, by="ann", reason="mended")
+    shown = get(bad.id)
+    assert (shown.state, shown.retried_by, shown.retry_reason) == ("staged", "ann", "mended")
     assert entry(jobs_alias, bad.id).attempts == 0
     assert relay.tick(jobs_alias) == 1
     assert get(bad.id).state == "ready"
@@ -432,8 +433,9 @@ def test_a_staged_job_is_cancelled_before_it_exists_and_never_does(jobs_alias: s
     (staged,) = stage(jobs_alias, tenanted.call("a", "k"))
     with pytest.raises(JobNotFound):
         django_jobs.cancel(staged.id, tenant="b")
-    assert django_jobs.cancel(staged.id, tenant="a", reason="why") == "staged"
-    assert (get(staged.id).state, get(staged.id).reason) == ("cancelled", "why")
+    assert django_jobs.cancel(staged.id, tenant="a", by="ann", reason="why") == "staged"
+    shown = get(staged.id)
+    assert (shown.state, shown.cancelled_by, shown.reason) == ("cancelled", "ann", "why")
     with pytest.raises(NotCancellable):
         django_jobs.cancel(staged.id)
     with pytest.raises(JobNotFound):  # A stranger does not learn that it exists, now either.

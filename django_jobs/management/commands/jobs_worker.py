@@ -18,7 +18,8 @@ from django.utils import autoreload
 from django_jobs import conf
 from django_jobs import connections as sessions
 from django_jobs.checks import THREADS, check_aliases, check_settings
-from django_jobs.loops.process import LOOPS, Plan, Process
+from django_jobs.loops.plan import LOOPS, STUCK_GRACE, Plan
+from django_jobs.loops.process import Process
 from django_jobs.loops.supervisor import SECOND_SIGNAL, Supervisor
 from django_jobs.models import picking
 
@@ -169,11 +170,22 @@ def _child(options: dict[str, Any]) -> int:
             if not lost_workers:
                 break  # The end of the file: the supervisor has gone.
             process.take_back(lost_workers)
-    code = process.shut_down(conf.current().shutdown_grace, lambda: len(signals) > 1)
+    code = _shut_down(process, signals)
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+def _shut_down(process: Process, signals: list[float]) -> int:
+    """End in order. Beside a stuck body the others have longer, unless we are told to stop."""
+    grace = conf.current().shutdown_grace
+
+    def impatient() -> bool:
+        late = bool(signals) and time.monotonic() - signals[0] > grace
+        return len(signals) > 1 or late
+
+    return process.shut_down(max(grace, STUCK_GRACE) if process.stuck else grace, impatient)
 
 
 def _plan(options: dict[str, Any]) -> Plan:
