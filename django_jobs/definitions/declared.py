@@ -92,6 +92,7 @@ class Definition(Generic[P, R]):
         on_conflict: OnConflict | None = None,
         database: str | None = None,
         enqueued_by: str | None = None,
+        bypass: bool | None = None,
     ) -> Definition[P, R]:
         """This job with other options for the calls made through the answer.
 
@@ -102,6 +103,7 @@ class Definition(Generic[P, R]):
           ``DuplicateJob``.
         - ``database``: the alias in whose transaction it is staged.
         - ``enqueued_by``: who asked, for the record only.
+        - ``bypass``: become a job at once even if the queue is over its limit (``MAX_READY``).
 
         Raises ``KeyRefused`` or ``EnqueueError`` for values that cannot work.
         """
@@ -115,6 +117,7 @@ class Definition(Generic[P, R]):
             on_conflict=on_conflict,
             database=database,
             enqueued_by=enqueued_by,
+            bypass=bypass,
         )
         return changed
 
@@ -173,6 +176,7 @@ def request_of(
         on_conflict=options.on_conflict or "dedupe",
         database=options.database,
         enqueued_by=options.enqueued_by or "",
+        bypass=bool(options.bypass),
     )
 
 

@@ -15,7 +15,7 @@ from django_jobs import conf
 from django_jobs.connections import prepare_sqlite
 from django_jobs.ids import new_token
 from django_jobs.leases import UNSTARTED_LIMIT, LeaseBook
-from django_jobs.loops import janitor, relay
+from django_jobs.loops import janitor, overflow, relay
 from django_jobs.loops.listener import Listener
 from django_jobs.loops.runner import LoopThread
 from django_jobs.loops.settler import Settler
@@ -158,7 +158,8 @@ class Process:
         over = not seen.suspects if self.plan.suspects else self.plan.drain and seen.nothing_left
         if over and not len(self.leases):
             self.finish()
-        self._staged = self._staged or seen.staged
+        # An overflow ends with nothing staged; somebody must look for its end.
+        self._staged = self._staged or seen.staged or overflow.is_open()
         return self._pause(seen.next_due, busy=seen.staged or seen.ready)
 
     def _relay(self) -> int:

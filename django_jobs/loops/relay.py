@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+from collections.abc import Collection
 from uuid import UUID
 
 from django.db import DatabaseError, InterfaceError, OperationalError
@@ -11,7 +12,8 @@ from django.db import DatabaseError, InterfaceError, OperationalError
 from django_jobs import conf
 from django_jobs.errors import PublishError
 from django_jobs.ids import new_token
-from django_jobs.models import Outbox, picking, publishing
+from django_jobs.loops import overflow
+from django_jobs.models import Outbox, admission, picking, publishing
 from django_jobs.models.waking import Hint, notify
 
 logger = logging.getLogger("django_jobs.relay")
@@ -24,28 +26,38 @@ LONGEST_BACKOFF = 300.0
 
 
 def tick(outbox_alias: str) -> int:
-    """Publish the next entries of one outbox; how many were retired. 0: nothing is due."""
+    """Publish the next entries of one outbox; how many were retired or got room.
+
+    0: nothing is due, or nothing has room.
+    """
     token = new_token()
-    rows = publishing.outbox(outbox_alias)
-    seqs = picking.retrying(lambda: rows.claim(token, limit=BATCH, lease=CLAIM_LEASE))
-    if not seqs:
-        return 0
+    admitted = admission.of(outbox_alias).admit(token, limit=BATCH, lease=CLAIM_LEASE)
+    overflow.follow()
     jobs_alias = conf.current().database
+    retired = _publish(outbox_alias, jobs_alias, token, admitted) if admitted.lanes else 0
+    if retired or admitted.unblocked:
+        notify(jobs_alias, Hint.READY)
+    return retired + admitted.unblocked
+
+
+def _publish(outbox_alias: str, jobs_alias: str, token: UUID, admitted: admission.Admitted) -> int:
     try:
-        outcomes = picking.retrying(
-            lambda: publishing.publish_claimed(outbox_alias, jobs_alias, token, seqs)
+        return len(
+            picking.retrying(
+                lambda: publishing.publish_claimed(
+                    outbox_alias, jobs_alias, token, admitted.lanes, blocked=admitted.blocked
+                )
+            )
         )
-        retired = len(outcomes)
     except (OperationalError, InterfaceError):
         raise  # The database's fault, not an entry's; the claim lapses if it cannot be released.
     except (DatabaseError, PublishError, ValueError):
-        retired = _publish_one_by_one(outbox_alias, jobs_alias, token)
-    if retired:
-        notify(jobs_alias, Hint.READY)
-    return retired
+        return _publish_one_by_one(outbox_alias, jobs_alias, token, admitted.blocked)
 
 
-def _publish_one_by_one(outbox_alias: str, jobs_alias: str, token: UUID) -> int:
+def _publish_one_by_one(
+    outbox_alias: str, jobs_alias: str, token: UUID, blocked: Collection[int]
+) -> int:
     """Find the entry that fails. It stops its own order group; the others go on."""
     rows = publishing.outbox(outbox_alias)
     stopped: set[tuple[UUID, str]] = set()
@@ -56,7 +68,11 @@ def _publish_one_by_one(outbox_alias: str, jobs_alias: str, token: UUID) -> int:
             left.append(entry.seq)
             continue
         try:
-            retired += len(publishing.publish_claimed(outbox_alias, jobs_alias, token, [entry.seq]))
+            retired += len(
+                publishing.publish_claimed(
+                    outbox_alias, jobs_alias, token, [entry.seq], blocked=blocked
+                )
+            )
         except (OperationalError, InterfaceError):
             raise
         except (DatabaseError, PublishError, ValueError) as error:

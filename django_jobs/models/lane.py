@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from django.db import models
+
+
+class LaneKey(NamedTuple):
+    """Which lane: lanes of two jobs or of two tenants never meet."""
+
+    name: str
+    tenant: str
+    lane: str
 
 
 class Lane(models.Model):

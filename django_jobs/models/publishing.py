@@ -6,7 +6,7 @@ enqueue outside a transaction alike.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -22,9 +22,11 @@ from django_jobs.models.outbox import (
     OutboxQuerySet,
 )
 
+_STAGING_ONLY = ("batch", "on_conflict", "bypass")
 PUBLISH_TYPES: Mapping[str, str] = {
-    **{name: kind for name, kind in ENTRY_TYPES.items() if name not in ("batch", "on_conflict")},
+    **{name: kind for name, kind in ENTRY_TYPES.items() if name not in _STAGING_ONLY},
     "staged_at": "timestamptz",
+    "blocked": "bool",
 }
 _HOLDER_TYPES = {name: ENTRY_TYPES[name] for name in ("id", "name", "tenant", "idempotency_key")}
 _TRIES = 3
@@ -106,16 +108,26 @@ def insert_jobs(alias: str, entries: Sequence[Entry]) -> dict[UUID, UUID]:
 
 
 def publish_claimed(
-    outbox_alias: str, jobs_alias: str, token: UUID, seqs: Iterable[int]
+    outbox_alias: str,
+    jobs_alias: str,
+    token: UUID,
+    seqs: Iterable[int],
+    *,
+    blocked: Collection[int] = (),
 ) -> dict[UUID, str]:
     """Publish what is still ours of a claim; for each entry's id its outcome.
+
+    Those of ``blocked`` are ready but wait for room in their queue before anyone claims them.
 
     One transaction where outbox and jobs share a database. Where they do not, the jobs commit
     first, and a repeat after a crash in between finds them by their primary keys.
     """
     rows = outbox(outbox_alias)
     with picking.own_transaction(outbox_alias):
-        claimed = rows.claimed(token, list(seqs))
+        claimed = [
+            {**entry, "blocked": entry["seq"] in blocked}
+            for entry in rows.claimed(token, list(seqs))
+        ]
         if not claimed:
             return {}
         if outbox_alias == jobs_alias:

@@ -211,7 +211,7 @@ def entry(**values: Any) -> dict[str, Any]:
     columns |= {"id": new_id(), "name": "tests.row", "queue": "default", "priority": 0}
     columns |= {"tenant": "", "payload": "[]", "max_attempts": 3, "on_conflict": "dedupe"}
     columns |= {"traceparent": "", "enqueued_by": "", "release": "", "batch": new_token()}
-    columns |= {"idempotency_key": str(new_token()), "staged_at": None}
+    columns |= {"idempotency_key": str(new_token()), "staged_at": None, "blocked": False}
     return {**columns, **values}
 
 
