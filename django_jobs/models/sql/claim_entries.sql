@@ -82,8 +82,10 @@ oldest AS (
         FROM (
             SELECT seq, batch, tenant, name, lane
             FROM django_jobs_outbox
-            WHERE outcome IS NULL AND buffer = places.buffer AND tenant = places.tenant
-            ORDER BY seq
+            -- Said so that only this index is in this order: the primary key's holds all history.
+            WHERE outcome IS NULL AND buffer = places.buffer
+                AND tenant >= places.tenant AND tenant <= places.tenant
+            ORDER BY tenant, seq
             LIMIT (SELECT 100 + 4 * size FROM share)
         ) AS near
         WHERE (near.batch, near.tenant) NOT IN (SELECT batch, tenant FROM held)
