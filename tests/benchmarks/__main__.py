@@ -12,7 +12,17 @@ from collections.abc import Callable
 from tests.benchmarks import ground
 from tests.benchmarks.plan import QUICK, Bench, Sizes
 
-SECTIONS = ("enqueue", "many", "drain", "pickup", "idle", "finished", "future", "pinned", "overflow")
+SECTIONS = (
+    "enqueue",
+    "many",
+    "drain",
+    "pickup",
+    "idle",
+    "finished",
+    "future",
+    "pinned",
+    "overflow",
+)
 
 
 def _arguments() -> argparse.Namespace:

@@ -1,4 +1,4 @@
-"""Overflow: what the relay pays for each job that it admits from a small and from a large buffer."""
+"""Overflow: what the relay pays for each job that it admits from a small and a large buffer."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ def admission(bench: Bench) -> None:
         line(f"claim, {large:,} of {who}", claims[large], beside=claims[small], aim=_FLAT)
         line(f"relay, {small:,} of {who}", totals[small])
         line(f"relay, {large:,} of {who}", totals[large], beside=totals[small], aim=_FLAT)
-    note(f"a queue of {FULL:,} to {FULL + CHUNK:,} ready rows, counted before each chunk of {CHUNK}")
+    note(
+        f"a queue of {FULL:,} to {FULL + CHUNK:,} ready rows, counted before each chunk of {CHUNK}"
+    )
 
 
 _FLAT = Aim(1.5, at_most=True)

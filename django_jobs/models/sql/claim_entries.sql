@@ -69,7 +69,7 @@ places AS MATERIALIZED (
     LIMIT (%(limit)s)::int
 ),
 share AS MATERIALIZED (
-    SELECT GREATEST(1, LEAST((%(limit)s)::int, 4 * (%(limit)s)::int / GREATEST(count(*), 1)))
+    SELECT GREATEST(1, LEAST((%(limit)s)::int, 2 * (%(limit)s)::int / GREATEST(count(*), 1)))
         AS size
     FROM places
 ),
@@ -89,7 +89,7 @@ oldest AS (
             LIMIT (SELECT 100 + 4 * size FROM share)
         ) AS near
         WHERE (near.batch, near.tenant) NOT IN (SELECT batch, tenant FROM held)
-        ORDER BY near.seq
+        ORDER BY near.tenant, near.seq
         LIMIT (SELECT size FROM share)
     ) AS entry
 ),

@@ -62,7 +62,7 @@ places AS MATERIALIZED (
     SELECT buffer, tenant, row_number() OVER () AS place FROM walk
 ),
 share AS MATERIALIZED (
-    SELECT MAX(1, MIN(%(limit)s, 4 * %(limit)s / MAX(count(*), 1))) AS size FROM places
+    SELECT MAX(1, MIN(%(limit)s, 2 * %(limit)s / MAX(count(*), 1))) AS size FROM places
 ),
 oldest AS (
     SELECT

@@ -58,7 +58,9 @@ oldest AS (
             AND head.concurrency_key IS NULL
             AND head.queue = places.queue AND head.tenant = places.tenant
         ORDER BY head.run_at, head.id
-        LIMIT MAX(1, 4 * opened.room / (SELECT count(*) FROM places))
+        LIMIT (
+            SELECT MAX(1, 4 * MAX(opened.room) / (SELECT count(*) FROM places)) FROM opened
+        )
     )
 ),
 chosen AS MATERIALIZED (
