@@ -13,6 +13,7 @@ from django.core.signals import setting_changed
 from django_jobs.errors import SettingsError
 
 DAY = 86_400.0
+DEFAULT_MAX_READY = 10_000
 
 
 def _default_retention() -> Mapping[str, float]:
@@ -64,6 +65,10 @@ class Settings:
     """How long finished jobs are kept, per state."""
     outbox_retention: float = DAY
     """How long published outbox entries are kept."""
+    max_ready: int | Mapping[str, int] = 10_000
+    """Ready jobs of a queue above which more wait in the outbox; a dict by queue, `"*"`: others."""
+    overflow_alert: float = 300.0
+    """How long a queue may overflow before a warning, and between two warnings."""
 
     def __post_init__(self) -> None:
         for name in _POSITIVE:
@@ -78,8 +83,21 @@ class Settings:
         if unknown:
             raise _impossible("retention", sorted(unknown), "only done, failed, dead, cancelled")
         object.__setattr__(self, "retention", {**_default_retention(), **self.retention})
+        _check_max_ready(self.max_ready)
         if not self.outbox_databases:
             object.__setattr__(self, "outbox_databases", (self.database,))
+
+    def ready_limit(self, queue: str) -> int:
+        """``MAX_READY`` of one queue."""
+        if isinstance(self.max_ready, int):
+            return self.max_ready
+        default: int = self.max_ready.get("*", DEFAULT_MAX_READY)
+        return self.max_ready.get(queue, default)
+
+    @property
+    def outbox_aliases(self) -> tuple[str, ...]:
+        """The aliases that have an outbox: the named ones, and the jobs' own."""
+        return tuple(dict.fromkeys((*self.outbox_databases, self.database)))
 
 
 _WHOLE = ("max_crashes", "max_payload", "max_result", "publish_attempts")
@@ -93,6 +111,7 @@ _POSITIVE = (
     "janitor_interval",
     "shutdown_grace",
     "outbox_retention",
+    "overflow_alert",
 )
 
 
@@ -101,6 +120,16 @@ def _require_positive(name: str, value: object) -> None:
         raise _impossible(name, value, "a number")
     if not math.isfinite(value) or value <= 0:
         raise _impossible(name, value, "a finite number above 0")
+
+
+def _check_max_ready(value: object) -> None:
+    by_queue = value if isinstance(value, Mapping) else {"*": value}
+    for queue, limit in by_queue.items():
+        number = limit if isinstance(limit, int) and not isinstance(limit, bool) else 0
+        if not isinstance(queue, str) or number <= 0:
+            raise _impossible(
+                "max_ready", value, "a whole number above 0, or a dict of such numbers by queue"
+            )
 
 
 def _impossible(name: str, value: object, expected: str) -> SettingsError:

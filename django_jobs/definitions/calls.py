@@ -37,6 +37,7 @@ class CallOptions:
     on_conflict: OnConflict | None = None
     database: str | None = None
     enqueued_by: str | None = None
+    bypass: bool | None = None
 
     def __post_init__(self) -> None:
         self._check_texts()
@@ -48,6 +49,8 @@ class CallOptions:
             )
         if self.on_conflict not in (None, "dedupe", "error"):
             raise EnqueueError(f'on_conflict={self.on_conflict!r} must be "dedupe" or "error".')
+        if self.bypass not in (None, True, False):
+            raise EnqueueError(f"bypass={self.bypass!r} must be True or False.")
 
     def replaced(self, **given: Any) -> CallOptions:
         """These options with those of ``given`` that are not ``None``."""
@@ -112,14 +115,15 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     on_conflict: OnConflict
     database: str | None
     enqueued_by: str
+    bypass: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Enqueued:
     """The answer to an enqueue.
 
-    - ``staged``: the job will exist if the open transaction commits. Whether it is then new or
-      stands for a live one is not known yet.
+    - ``staged``: the job will exist if the open transaction commits and once its queue has room
+      (``MAX_READY``). Whether it is then new or stands for a live one is not known yet.
     - ``published``: the job exists.
     - ``deduped``: a live job with this key exists already; nothing was added.
 

@@ -108,6 +108,7 @@ class Definition(Generic[P, R]):
         on_conflict: OnConflict | None = None,
         database: str | None = None,
         enqueued_by: str | None = None,
+        bypass: bool | None = None,
     ) -> Definition[P, R]:
         """This job with other options for the calls made through the answer.
 
@@ -118,6 +119,7 @@ class Definition(Generic[P, R]):
           ``DuplicateJob``.
         - ``database``: the alias in whose transaction it is staged.
         - ``enqueued_by``: who asked, for the record only.
+        - ``bypass``: become a job at once even if the queue is over its limit (``MAX_READY``).
 
         Raises ``KeyRefused`` or ``EnqueueError`` for values that cannot work.
         """
@@ -131,6 +133,7 @@ class Definition(Generic[P, R]):
             on_conflict=on_conflict,
             database=database,
             enqueued_by=enqueued_by,
+            bypass=bypass,
         )
         return changed
 
@@ -191,6 +194,7 @@ def request_of(
         on_conflict=options.on_conflict or "dedupe",
         database=options.database,
         enqueued_by=options.enqueued_by or "",
+        bypass=bool(options.bypass),
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from django_jobs import conf
-from django_jobs.loops import janitor, relay
+from django_jobs.loops import janitor, overflow, relay
 from django_jobs.loops.plan import Plan
 from django_jobs.loops.waker import Waker
 from django_jobs.models.peeking import Peek, peek
@@ -72,7 +72,8 @@ class Control:
         self._tidy()
         if self._is_over(seen):
             self.reach.finish()
-        self._staged = self._staged or seen.staged
+        # An overflow ends with nothing staged; somebody must look for its end.
+        self._staged = self._staged or seen.staged or overflow.is_open()
         return self._pause(seen.next_due, busy=seen.staged or seen.ready)
 
     def _look_for_more_stops(self) -> None:

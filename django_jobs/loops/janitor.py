@@ -1,16 +1,19 @@
-"""The janitor: history older than its retention is deleted, in bounded batches."""
+"""The janitor: history past its retention is deleted, quarantined entries get another chance."""
 
 from __future__ import annotations
 
+import logging
 from datetime import timedelta
 
 from django.db.models.functions import Now
 
 from django_jobs import conf
-from django_jobs.models import Job, picking, publishing
+from django_jobs.models import Job, admission, picking, publishing
 from django_jobs.models.outbox import PUBLISHED
 from django_jobs.operations import outbox_aliases
 from django_jobs.states import State
+
+logger = logging.getLogger("django_jobs.janitor")
 
 BATCH = 1000
 
@@ -18,6 +21,8 @@ BATCH = 1000
 def tick() -> int:
     """Delete one batch of each kind; how many rows. More than 0 means: there may be more."""
     settings = conf.current()
+    if revived := admission.revive():
+        logger.info("%d quarantined outbox entries get one more chance", revived)
     deleted = 0
     for state, age in settings.retention.items():
         deleted += Job.objects.all().prune(State(state), age=age, limit=BATCH)

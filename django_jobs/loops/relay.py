@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from uuid import UUID
 
 from django.db import DatabaseError, InterfaceError, OperationalError, connections
@@ -14,7 +14,9 @@ from django_jobs import conf
 from django_jobs.errors import PublishError
 from django_jobs.failures import gist
 from django_jobs.ids import new_token
-from django_jobs.models import LaneKey, Outbox, picking, publishing
+from django_jobs.loops import overflow
+from django_jobs.models import LaneKey, Outbox, admission, picking, publishing
+from django_jobs.models.admission import Admitted
 from django_jobs.models.waking import Hint, notify
 from django_jobs.operations.announcing import announce
 
@@ -38,39 +40,43 @@ _unreleased: dict[str, tuple[UUID, list[int], float]] = {}
 
 
 def tick(outbox_alias: str) -> int:
-    """Publish the next entries of one outbox; how many were retired. 0: nothing is due."""
+    """Publish the next entries of one outbox; how many were retired or got room.
+
+    0: nothing is due, or nothing has room.
+    """
     if outbox_alias in _unreleased:
         _release(outbox_alias, *_unreleased.pop(outbox_alias))
     token, lapses = new_token(), time.monotonic() + CLAIM_LEASE
-    rows = publishing.outbox(outbox_alias)
-    lanes = picking.retrying(
-        lambda: rows.claim(token, limit=BATCH, lease=CLAIM_LEASE), alias=outbox_alias
-    )
-    if not lanes:
-        return 0
-    try:
-        retired = _publish(outbox_alias, token, lanes)
-    except (DatabaseError, InterfaceError):
-        _release(outbox_alias, token, list(lanes), lapses)
-        raise
-    if retired:
+    admitted = admission.of(outbox_alias).admit(token, limit=BATCH, lease=CLAIM_LEASE)
+    overflow.follow()
+    retired = 0
+    if admitted.lanes:
+        try:
+            retired = _publish(outbox_alias, token, admitted)
+        except (DatabaseError, InterfaceError):
+            _release(outbox_alias, token, list(admitted.lanes), lapses)
+            raise
+    if retired or admitted.unblocked:
         notify(conf.current().database, Hint.READY)
-    return retired
+    return retired + admitted.unblocked
 
 
-def _publish(outbox_alias: str, token: UUID, lanes: Lanes) -> int:
+def _publish(outbox_alias: str, token: UUID, admitted: Admitted) -> int:
+    lanes, blocked = admitted.lanes, admitted.blocked
     try:
-        return _publish_together(outbox_alias, token, lanes)
+        return _publish_together(outbox_alias, token, lanes, blocked)
     except (DatabaseError, InterfaceError, PublishError, ValueError) as error:
         if picking.is_outage(error) and not _is_busy(error):
             raise
-    return _publish_one_by_one(outbox_alias, token, lanes)
+    return _publish_one_by_one(outbox_alias, token, lanes, blocked)
 
 
-def _publish_together(outbox_alias: str, token: UUID, lanes: Lanes) -> int:
+def _publish_together(
+    outbox_alias: str, token: UUID, lanes: Lanes, blocked: Collection[int]
+) -> int:
     jobs_alias = conf.current().database
     published = picking.retrying(
-        lambda: publishing.publish_claimed(outbox_alias, jobs_alias, token, lanes),
+        lambda: publishing.publish_claimed(outbox_alias, jobs_alias, token, lanes, blocked=blocked),
         alias=outbox_alias,
     )
     announce(jobs_alias, published)
@@ -98,7 +104,9 @@ def _release(alias: str, token: UUID, seqs: list[int], lapses: float) -> None:
             _unreleased[alias] = token, seqs, lapses
 
 
-def _publish_one_by_one(outbox_alias: str, token: UUID, lanes: Lanes) -> int:
+def _publish_one_by_one(
+    outbox_alias: str, token: UUID, lanes: Lanes, blocked: Collection[int]
+) -> int:
     """Find the entry that fails. It stops its own order group; the others go on."""
     rows = publishing.outbox(outbox_alias)
     stopped: set[tuple[UUID, str]] = set()
@@ -109,7 +117,8 @@ def _publish_one_by_one(outbox_alias: str, token: UUID, lanes: Lanes) -> int:
             left.append(entry.seq)
             continue
         try:
-            retired += _publish_together(outbox_alias, token, {entry.seq: lanes[entry.seq]})
+            alone = {entry.seq: lanes[entry.seq]}
+            retired += _publish_together(outbox_alias, token, alone, blocked)
         except (DatabaseError, InterfaceError, PublishError, ValueError) as error:
             stopped.add((entry.batch, entry.tenant))
             if _is_busy(error):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 from uuid import UUID
 
 from django.db import models
@@ -12,9 +13,11 @@ from django.db.models.functions import Cast, Now
 from django_jobs import conf
 from django_jobs.errors import UnknownValue
 from django_jobs.ids import new_id
+from django_jobs.models import picking
 from django_jobs.models.moves import RunMoves
 from django_jobs.models.rescue import RescueMoves
 from django_jobs.models.run import Run
+from django_jobs.models.turns import PLACE_TYPES
 from django_jobs.states import FINISHED, LIVE, State
 
 KEY_BYTES = 512
@@ -28,6 +31,21 @@ class JobQuerySet(RunMoves, RescueMoves):  # type: ignore[override]
         row = self.filter(id=job_id).annotate(text=Cast("payload", models.TextField()))
         text: str = row.values_list("text", flat=True).get()
         return text
+
+    def unblock(self, places: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+        """Give rows that wait for room their room; queue and tenant of each, in their turn.
+
+        ``places``: rows of ``PLACE_TYPES``. Rows that somebody has locked are passed over.
+        """
+        if not places:
+            return []
+        with picking.own_transaction(self.db):
+            source, parameters = picking.rows(self.db, PLACE_TYPES, places)
+            rows = picking.run(self.db, "unblock", parameters, called=source)
+            if not picking.is_postgres(self.db):
+                ids = [picking.to_uuid(row[0]) for row in rows]
+                self.filter(id__in=ids, state=State.READY, blocked=True).update(blocked=False)
+        return [(row[1], row[2]) for row in sorted(rows, key=lambda row: row[3])]
 
     def store_progress(self, run: Run, progress: str) -> bool:
         """Store a progress value (JSON text) of a run that still holds its lease."""
@@ -69,7 +87,7 @@ class Job(models.Model):
     )
     run_at = models.DateTimeField(db_default=Now(), help_text="Due time; age is measured from it.")
     not_before = models.DateTimeField(null=True, blank=True)
-    blocked = models.BooleanField(db_default=False, help_text="Waits for a limit's key.")
+    blocked = models.BooleanField(db_default=False, help_text="Waits for a key, or for room.")
     attempt = models.IntegerField(db_default=0)
     max_attempts = models.IntegerField(db_default=3)
     crashes = models.SmallIntegerField(db_default=0, help_text="Workers lost while running it.")
@@ -148,6 +166,13 @@ class Job(models.Model):
                 name="django_jobs_job_blocked",
                 fields=("concurrency_key", "priority", "run_at", "id"),
                 condition=Q(blocked=True),
+            ),
+            models.Index(
+                name="django_jobs_job_waiting",
+                fields=("queue", "tenant", "run_at", "id"),
+                condition=Q(
+                    state="ready", blocked=True, lane__isnull=False, concurrency_key__isnull=True
+                ),
             ),
         )
 

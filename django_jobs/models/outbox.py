@@ -11,8 +11,10 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
+from django_jobs import conf
 from django_jobs.models import picking
 from django_jobs.models.lane import LaneKey
+from django_jobs.models.turns import PLACE_TYPES, Claimed
 
 PUBLISHED = "published"
 DEDUPED = "deduped"
@@ -37,6 +39,7 @@ ENTRY_TYPES: Mapping[str, str] = {
     "max_attempts": "int",
     "timeout": "float8",
     "on_conflict": "text",
+    "bypass": "bool",
     "traceparent": "text",
     "enqueued_by": "text",
     "release": "text",
@@ -47,7 +50,7 @@ ENTRY_TYPES: Mapping[str, str] = {
 Entry = Mapping[str, Any]
 """One row of the columns of ``ENTRY_TYPES``."""
 
-_CLAIMED = (
+_COLUMNS = (
     *("seq", "on_conflict", "id", "name", "queue", "priority", "tenant", "idempotency_key"),
     *("lane", "payload", "run_at", "max_attempts", "timeout", "traceparent", "enqueued_by"),
     *("release", "staged_at"),
@@ -56,7 +59,7 @@ _CLAIMED = (
 
 
 def _claimed(row: tuple[Any, ...]) -> Entry:
-    entry = dict(zip(_CLAIMED, row, strict=True))
+    entry = dict(zip(_COLUMNS, row, strict=True))
     entry["id"] = picking.to_uuid(entry["id"])
     entry["delay"] = None  # Staging has turned it into run_at.
     return entry
@@ -93,8 +96,18 @@ class OutboxQuerySet(models.QuerySet["Outbox"]):
         """Entries that have not become anything yet, claimed or not."""
         return self.filter(outcome=None)
 
-    def claim(self, token: UUID, *, limit: int, lease: float) -> dict[int, LaneKey | None]:
-        """Lease up to ``limit`` entries for ``lease`` seconds: by ``seq`` in order, each's lane.
+    def claim(
+        self,
+        token: UUID,
+        *,
+        limit: int,
+        lease: float,
+        places: Sequence[Mapping[str, Any]] = (),
+    ) -> dict[int, Claimed]:
+        """Lease up to ``limit`` entries for ``lease`` seconds: by ``seq``, ascending.
+
+        Oldest first for each tenant of each queue, and these in turn. ``places``: rows of
+        ``PLACE_TYPES``; a buffer that is not named has room.
 
         In a transaction of its own that commits before anything is published. Another relay
         that claims at this moment makes this one answer nothing.
@@ -104,12 +117,20 @@ class OutboxQuerySet(models.QuerySet["Outbox"]):
             # publishing looks at it again. So its commit need not wait for the disk.
             if not picking.take_baton(self.db, "relay", durable=False):
                 return {}
-            parameters = {"token": token, "limit": limit, "lease": lease}
-            rows = sorted(picking.run(self.db, "claim_entries", parameters))
-        return {
-            seq: None if lane is None else LaneKey(name, tenant, lane)
-            for seq, name, tenant, lane in rows
-        }
+            source, parameters = picking.rows(self.db, PLACE_TYPES, places)
+            # Beside jobs in another database nothing displaces an older entry of a lane.
+            apart = self.db != conf.current().database
+            parameters |= {"token": token, "limit": limit, "lease": lease, "apart": apart}
+            rows = picking.run(self.db, "claim_entries", parameters, called=source)
+            if not picking.is_postgres(self.db):  # The twin only chooses: it cannot tell the turn.
+                self.filter(seq__in=[row[0] for row in rows]).update(
+                    claimed_by=token, claimed_until=Now() + timedelta(seconds=lease)
+                )
+        claims = {}
+        for seq, name, tenant, lane, queue, buffer, turn in sorted(rows):
+            key = None if lane is None else LaneKey(name, tenant, lane)
+            claims[seq] = Claimed(key, queue, buffer, tenant, turn)
+        return claims
 
     def claimed(self, token: UUID, seqs: Collection[int]) -> list[Entry]:
         """The entries of a claim that are still ours and unpublished, locked, in order.
@@ -156,6 +177,22 @@ class OutboxQuerySet(models.QuerySet["Outbox"]):
         again.update(outcome=QUARANTINED, next_try_at=None)
         return failed
 
+    def quarantined_queues(self) -> list[str]:
+        """The queues of which an entry is quarantined."""
+        aside = self.filter(outcome=picking.constant(QUARANTINED)).order_by("queue")
+        return list(aside.values_list("queue", flat=True).distinct())
+
+    def revive(self, queue: str, *, limit: int) -> int:
+        """Give the quarantined entries of ``queue`` one more chance, once; how many there were.
+
+        They keep their ``attempts``: the next failure takes them above ``limit``, for good.
+        """
+        aside = self.filter(queue=queue, outcome=picking.constant(QUARANTINED))
+        once = aside.filter(attempts__lte=limit)
+        if self.db != conf.current().database:
+            once = once.filter(lane=None)  # A newer one of its lane may have been published.
+        return once.update(outcome=None, next_try_at=None)
+
     def unquarantine(self, ids: Iterable[UUID], *, by: str, reason: str) -> int:
         """Give quarantined entries a new set of tries; how many were quarantined."""
         quarantined = self.filter(id__in=list(ids), outcome=QUARANTINED)
@@ -197,6 +234,12 @@ class Outbox(models.Model):
     traceparent = models.CharField(max_length=55, db_default="", blank=True)
     enqueued_by = models.CharField(max_length=200, db_default="", blank=True)
     release = models.CharField(max_length=100, db_default="", blank=True)
+    buffer = models.CharField(
+        max_length=100,
+        db_default="",
+        blank=True,
+        help_text="Queue that must have room for it; empty: it is published at once.",
+    )
     batch = models.UUIDField(help_text="The staging transaction; with the tenant, the order group.")
     staged_at = models.DateTimeField(db_default=Now(), help_text="For people; order is seq.")
     attempts = models.IntegerField(db_default=0)
@@ -219,7 +262,14 @@ class Outbox(models.Model):
         verbose_name = verbose_name_plural = "outbox"
         indexes = (
             models.Index(
-                name="django_jobs_outbox_pending", fields=("seq",), condition=Q(outcome=None)
+                name="django_jobs_outbox_pending",
+                fields=("buffer", "tenant", "seq"),
+                condition=Q(outcome=None),
+            ),
+            models.Index(
+                name="django_jobs_outbox_aside",
+                fields=("queue",),
+                condition=Q(outcome="quarantined"),
             ),
             models.Index(
                 name="django_jobs_outbox_held",

@@ -284,11 +284,12 @@ def take_baton(alias: str, name: str, *, durable: bool = True) -> bool:
     """Whether this transaction is now the only one that holds the baton ``name``.
 
     Unless ``durable``, its commit does not wait for the disk: a crash of the server may undo it.
+    Nothing in it is compiled: the planner takes a claim for costlier than it is.
     On SQLite the write transaction itself is the baton.
     """
     if not is_postgres(alias):
         return True
-    asked = "SELECT pg_try_advisory_xact_lock(%s, %s)"
+    asked = "SELECT pg_try_advisory_xact_lock(%s, %s), set_config('jit', 'off', true)"
     if not durable:
         asked += ", set_config('synchronous_commit', 'off', true)"
     with connections[alias].cursor() as cursor:

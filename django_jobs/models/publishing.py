@@ -6,7 +6,7 @@ enqueue outside a transaction alike.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -25,10 +25,12 @@ from django_jobs.models.outbox import (
 )
 from django_jobs.models.superseding import Announced, Rival, Superseded
 
+_STAGING_ONLY = ("batch", "on_conflict", "bypass")
 PUBLISH_TYPES: Mapping[str, str] = {
-    **{name: kind for name, kind in ENTRY_TYPES.items() if name not in ("batch", "on_conflict")},
+    **{name: kind for name, kind in ENTRY_TYPES.items() if name not in _STAGING_ONLY},
     "staged_at": "timestamptz",
     "lane_token": "bigint",
+    "blocked": "bool",
 }
 _HOLDER_TYPES = {
     name: ENTRY_TYPES[name] for name in ("id", "name", "tenant", "idempotency_key", "lane")
@@ -177,9 +179,16 @@ def publish_now(alias: str, entries: Sequence[Entry]) -> Published:
 
 
 def publish_claimed(
-    outbox_alias: str, jobs_alias: str, token: UUID, lanes: Mapping[int, LaneKey | None]
+    outbox_alias: str,
+    jobs_alias: str,
+    token: UUID,
+    lanes: Mapping[int, LaneKey | None],
+    *,
+    blocked: Collection[int] = (),
 ) -> Published:
     """Publish what is still ours of a claim: the ``seq`` of its entries, each with its lane.
+
+    Those of ``blocked`` are ready but wait for room in their queue before anyone claims them.
 
     One transaction where outbox and jobs share a database. Where they do not, the jobs commit
     first, and a repeat after a crash in between finds them by their primary keys.
@@ -187,10 +196,12 @@ def publish_claimed(
     rows = outbox(outbox_alias)
     with picking.own_transaction(outbox_alias):
         if outbox_alias == jobs_alias:
-            claimed, rivals, done = _publish_ours(outbox_alias, jobs_alias, token, lanes)
+            claimed, rivals, done = _publish_ours(outbox_alias, jobs_alias, token, lanes, blocked)
         else:
             with picking.own_transaction(jobs_alias):
-                claimed, rivals, done = _publish_ours(outbox_alias, jobs_alias, token, lanes)
+                claimed, rivals, done = _publish_ours(
+                    outbox_alias, jobs_alias, token, lanes, blocked
+                )
         marks = {entry["seq"]: _outcome(entry, done.standing[entry["id"]]) for entry in claimed}
         if marks:
             rows.mark(token, marks)
@@ -200,7 +211,11 @@ def publish_claimed(
 
 
 def _publish_ours(
-    outbox_alias: str, jobs_alias: str, token: UUID, lanes: Mapping[int, LaneKey | None]
+    outbox_alias: str,
+    jobs_alias: str,
+    token: UUID,
+    lanes: Mapping[int, LaneKey | None],
+    blocked: Collection[int],
 ) -> tuple[list[Entry], list[Rival], Published]:
     """Locks first: the lanes' stripes, then entries, then jobs."""
     in_lanes = {seq: key for seq, key in sorted(lanes.items()) if key is not None}
@@ -210,7 +225,7 @@ def _publish_ours(
     displacing = in_lanes and outbox_alias == jobs_alias
     rivals = superseding.lock_rivals(outbox_alias, lanes) if displacing else []
     claimed: list[Entry] = [
-        {**entry, "lane_token": tokens.get(entry["seq"])}
+        {**entry, "lane_token": tokens.get(entry["seq"]), "blocked": entry["seq"] in blocked}
         for entry in outbox(outbox_alias).claimed(token, list(lanes))
     ]
     return claimed, rivals, publish(jobs_alias, claimed) if claimed else Published()

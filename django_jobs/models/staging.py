@@ -19,7 +19,7 @@ _encode = msgspec.json.Encoder().encode
 
 STAGE = "SELECT django_jobs_stage(%s, FALSE)"
 STAGE_UNLESS_LIVE = "SELECT django_jobs_stage(%s, TRUE)"
-"""A function of migration 0004. Planning an INSERT anew each time would cost more than it does."""
+"""A function of migration 0007. Planning an INSERT anew each time would cost more than it does."""
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from django_jobs.current import current_job_or_none
 from django_jobs.definitions import Call, Definition, Enqueued, Request
 from django_jobs.errors import DuplicateJob, EnqueueError, OtherDatabaseOpen
 from django_jobs.ids import new_id
-from django_jobs.models import picking, publishing
+from django_jobs.models import depths, picking, publishing
 from django_jobs.models.outbox import Entry
 from django_jobs.models.publishing import Published
 from django_jobs.models.staging import CallersTransaction, callers_transaction
@@ -32,8 +32,9 @@ DIRECT_LIMIT = 500
 def enqueue(job: Definition[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
     """Have ``job`` run with these arguments: exactly if the open transaction commits.
 
-    Outside a transaction the job exists when this returns. Raises an ``EnqueueError`` before
-    anything is written when the call cannot become a job.
+    Outside a transaction the job exists when this returns, unless its queue is over its limit
+    (``MAX_READY``): then it is staged, and exists as soon as there is room. Raises an
+    ``EnqueueError`` before anything is written when the call cannot become a job.
     """
     request = definitions.request_of(job, args, kwargs)
     return _enqueue_in(request.database, [request])[0]
@@ -76,10 +77,27 @@ def _enqueue_in(database: str | None, requests: Sequence[Request]) -> list[Enque
         staging = database or elsewhere[0]
         with picking.own_transaction(staging):
             return _stage(staging, requests)
-    if len(requests) <= DIRECT_LIMIT:
+    if len(requests) <= DIRECT_LIMIT and not _must_wait(jobs, requests):
         return _publish(jobs, requests)
     with picking.own_transaction(jobs):
         return _stage(jobs, requests)
+
+
+def _must_wait(alias: str, requests: Sequence[Request]) -> bool:
+    """Whether a queue is over its limit, so that the calls wait in the outbox until it has room.
+
+    Not in a test case's transaction: nobody else would ever see what waits there, and a count that
+    is taken now and then would make its number of statements a matter of luck.
+    """
+    if connections[alias].in_atomic_block:
+        return False
+    queues = {r.queue for r in requests if not (r.bypass or r.delay or r.run_at)}
+    return any(_is_full(queue) for queue in queues)
+
+
+def _is_full(queue: str) -> bool:
+    gauge = depths.gauge_of(queue)
+    return gauge.overflowing or not gauge.room
 
 
 def _staging_alias(database: str | None) -> str | None:
@@ -98,8 +116,7 @@ def _staging_alias(database: str | None) -> str | None:
 
 def outbox_aliases() -> tuple[str, ...]:
     """The aliases that have an outbox; jobs of the first one in a transaction are staged there."""
-    settings = conf.current()
-    return tuple(dict.fromkeys((*settings.outbox_databases, settings.database)))
+    return conf.current().outbox_aliases
 
 
 def _refuse_other_transactions() -> None:
@@ -136,6 +153,8 @@ def _entry(request: Request, batch: UUID | None, traceparent: str, release: str)
         "max_attempts": request.max_attempts,
         "timeout": request.timeout,
         "on_conflict": request.on_conflict,
+        "bypass": request.bypass,
+        "blocked": False,
         "enqueued_by": request.enqueued_by,
         "traceparent": traceparent,
         "release": release,
@@ -190,19 +209,29 @@ def _refuse_known_duplicates(alias: str, entries: Sequence[Entry]) -> None:
 
 
 def _publish(alias: str, requests: Sequence[Request]) -> list[Enqueued]:
-    entries = _entries(requests, None)
+    entries = [_in_its_lane(entry) for entry in _entries(requests, None)]
     published = picking.retrying(lambda: _insert(alias, entries))
+    standing = published.standing
+    for entry in entries:
+        if standing[entry["id"]] == entry["id"] and not entry["blocked"]:
+            depths.count(entry["queue"], 1)
     if any(entry["delay"] or entry["run_at"] for entry in entries):
         notify(alias, Hint.STAGED)  # For the loop that knows when the next job is due.
     notify(alias, Hint.READY)
     announce(alias, published)
-    standing = published.standing
     return [
         Enqueued(entry["id"], "published", entry["id"])
         if standing[entry["id"]] == entry["id"]
         else _deduped(standing[entry["id"]])
         for entry in entries
     ]
+
+
+def _in_its_lane(entry: Entry) -> Entry:
+    """``entry``; over its queue's limit one of a lane becomes a job at once, but a blocked one."""
+    if entry["lane"] is None:
+        return entry
+    return {**entry, "blocked": _is_full(entry["queue"])}
 
 
 def _insert(alias: str, entries: Sequence[Entry]) -> Published:

@@ -17,7 +17,7 @@ from django_jobs.executor import arun_body, run_body
 from django_jobs.leases import Held, LeaseBook
 from django_jobs.loops import relay, waker
 from django_jobs.loops.settler import Settler
-from django_jobs.models import Job, publishing
+from django_jobs.models import Job, depths, publishing
 from django_jobs.operations import outbox_aliases
 from django_jobs.outcomes import Buried, Outcome, Retried
 from django_jobs.states import LIVE
@@ -53,6 +53,7 @@ def drain(*, queues: Sequence[str] | None = None, limit: int = 10_000) -> list[R
     leases = LeaseBook(LEASE)
     settler = Settler(leases)
     while True:
+        depths.expire()  # What has run since has made room.
         for alias in outbox_aliases():
             while relay.tick(alias):
                 pass

@@ -12,7 +12,17 @@ from collections.abc import Callable
 from tests.benchmarks import ground
 from tests.benchmarks.plan import QUICK, Bench, Sizes
 
-SECTIONS = ("enqueue", "many", "drain", "pickup", "idle", "finished", "future", "pinned")
+SECTIONS = (
+    "enqueue",
+    "many",
+    "drain",
+    "pickup",
+    "idle",
+    "finished",
+    "future",
+    "pinned",
+    "overflow",
+)
 
 
 def _arguments() -> argparse.Namespace:
@@ -50,7 +60,7 @@ def _sizes(arguments: argparse.Namespace) -> Sizes:
 
 def _sections() -> dict[str, Callable[[Bench], None]]:
     # Django is set up by now; these import models.
-    from tests.benchmarks import draining, enqueueing, waiting
+    from tests.benchmarks import draining, enqueueing, overflowing, waiting
 
     made = (
         enqueueing.one_by_one,
@@ -61,6 +71,7 @@ def _sections() -> dict[str, Callable[[Bench], None]]:
         draining.finished_rows,
         draining.future_rows,
         draining.pinned_snapshot,
+        overflowing.admission,
     )
     return dict(zip(SECTIONS, made, strict=True))
 

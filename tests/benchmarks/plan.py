@@ -19,6 +19,10 @@ class Sizes:
     future: int = 100_000
     pinned: int = 200_000
     pinned_seconds: float = 60.0
+    buffered_small: int = 10_000
+    buffered: int = 1_000_000
+    buffer_tenants: int = 10_000
+    buffer_chunks: int = 20
 
 
 QUICK = Sizes(
@@ -32,6 +36,10 @@ QUICK = Sizes(
     future=1_000,
     pinned=500,
     pinned_seconds=0.0,
+    buffered_small=1_000,
+    buffered=2_000,
+    buffer_tenants=100,
+    buffer_chunks=2,
 )
 
 

@@ -33,7 +33,7 @@ def test_the_outbox_is_in_both_databases_and_all_else_in_one() -> None:
 def test_statements_of_migrations_run_where_the_jobs_are() -> None:
     assert router.allow_migrate("other", "django_jobs")
     # The function that stages is made wherever there is an outbox.
-    stage = import_module("django_jobs.migrations.0004_stage_function").Migration.operations[0]
+    stage = import_module("django_jobs.migrations.0007_stage_function").Migration.operations[0]
     assert router.allow_migrate("default", "django_jobs", **stage.hints)
     assert not router.allow_migrate("default", "django_jobs")
 

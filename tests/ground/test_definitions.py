@@ -533,6 +533,7 @@ def test_a_request_holds_all_that_a_row_needs() -> None:
         on_conflict="dedupe",
         database=None,
         enqueued_by="",
+        bypass=False,
     )
 
 

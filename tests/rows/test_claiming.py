@@ -219,6 +219,7 @@ def entry(**values: Any) -> dict[str, Any]:
     columns |= {"tenant": "", "payload": "[]", "max_attempts": 3, "on_conflict": "dedupe"}
     columns |= {"traceparent": "", "enqueued_by": "", "release": "", "batch": new_token()}
     columns |= {"idempotency_key": str(new_token()), "staged_at": None, "lane_token": None}
+    columns |= {"bypass": False, "blocked": False}
     return {**columns, **values}
 
 

@@ -220,7 +220,7 @@ def test_what_was_staged_earlier_is_displaced_by_a_direct_publish(jobs_alias: st
     entries.filter(id=staged[2]).update(attempts=1, next_try_at="2100-01-01T00:00:00Z")
     entries.filter(id=staged[3]).update(outcome="quarantined")
     token = UUID(int=7)
-    claimed = entries.claim(token, limit=1, lease=60)
+    claimed = {seq: one.lane for seq, one in entries.claim(token, limit=1, lease=60).items()}
     (newest,) = publish("direct", jobs_alias, reindex.call(1, "newest"))
     assert [entries.get(id=id_).outcome for id_ in staged] == ["displaced"] * 4
     assert [entries.get(id=id_).job_id for id_ in staged] == [newest] * 4

@@ -3,7 +3,15 @@
 -- walk through the whole table whenever the planner expects many such rows and there are none:
 -- it takes "delayed" and "due by now" for independent, and history makes the latter likely.
 SELECT
-    (SELECT TRUE FROM django_jobs_outbox WHERE outcome IS NULL ORDER BY seq LIMIT 1) IS NOT NULL,
+    (
+        SELECT TRUE FROM django_jobs_outbox
+        WHERE outcome IS NULL ORDER BY buffer, tenant, seq LIMIT 1
+    ) IS NOT NULL
+    OR (
+        SELECT TRUE FROM django_jobs_job
+        WHERE state = 'ready' AND blocked AND lane IS NOT NULL AND concurrency_key IS NULL
+        ORDER BY queue, tenant, run_at, id LIMIT 1
+    ) IS NOT NULL,
     due.earliest IS NOT NULL AND due.earliest <= statement_timestamp(),
     EXISTS (
         SELECT FROM unnest((%(queues)s)::text[]) AS asked (queue), LATERAL (

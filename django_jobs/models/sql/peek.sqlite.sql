@@ -1,6 +1,10 @@
 -- The twin of peek.sql.
 SELECT
-    EXISTS (SELECT 1 FROM django_jobs_outbox WHERE outcome IS NULL),
+    EXISTS (SELECT 1 FROM django_jobs_outbox WHERE outcome IS NULL)
+    OR EXISTS (
+        SELECT 1 FROM django_jobs_job
+        WHERE state = 'ready' AND blocked AND lane IS NOT NULL AND concurrency_key IS NULL
+    ),
     EXISTS (
         SELECT 1 FROM django_jobs_job WHERE state IN ('delayed', 'suspended') AND run_at <= {now}
     ),

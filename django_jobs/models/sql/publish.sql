@@ -3,11 +3,12 @@
 -- left out; the caller reads who holds it.
 INSERT INTO django_jobs_job (
     id, run_id, name, queue, priority, tenant, idempotency_key, lane, lane_token, payload, state,
-    run_at, max_attempts, timeout, traceparent, enqueued_by, release, created_at
+    blocked, run_at, max_attempts, timeout, traceparent, enqueued_by, release, created_at
 )
 SELECT
     id, id, name, queue, priority, tenant, idempotency_key, lane, lane_token, payload::jsonb,
     CASE WHEN due > statement_timestamp() THEN 'delayed' ELSE 'ready' END,
+    COALESCE(blocked, FALSE) AND NOT COALESCE(due > statement_timestamp(), FALSE),
     COALESCE(due, LEAST(staged_at, statement_timestamp())),
     max_attempts, timeout, traceparent, enqueued_by, release,
     COALESCE(staged_at, statement_timestamp())

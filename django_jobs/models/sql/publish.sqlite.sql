@@ -1,11 +1,12 @@
 -- The twin of publish.sql.
 INSERT INTO django_jobs_job (
     id, run_id, name, queue, priority, tenant, idempotency_key, lane, lane_token, payload, state,
-    run_at, max_attempts, timeout, traceparent, enqueued_by, release, created_at
+    blocked, run_at, max_attempts, timeout, traceparent, enqueued_by, release, created_at
 )
 SELECT
     id, id, name, queue, priority, tenant, idempotency_key, lane, lane_token, payload,
     CASE WHEN due > {now} THEN 'delayed' ELSE 'ready' END,
+    COALESCE(blocked, FALSE) AND NOT COALESCE(due > {now}, FALSE),
     COALESCE(due, MIN(COALESCE(staged_at, {now}), {now})),
     max_attempts, timeout, traceparent, enqueued_by, release,
     COALESCE(staged_at, {now})

@@ -12,6 +12,9 @@ CREATE FUNCTION django_jobs_stage(document json, look boolean) RETURNS uuid
 LANGUAGE plpgsql AS $$
 DECLARE
     entry django_jobs_outbox := json_populate_record(NULL::django_jobs_outbox, document);
+    due timestamptz := COALESCE(
+        entry.run_at, statement_timestamp() + make_interval(secs => (document ->> 'delay')::float8)
+    );
     holder uuid;
 BEGIN
     IF look AND current_setting('transaction_isolation') = 'read committed' THEN
@@ -26,16 +29,16 @@ BEGIN
     END IF;
     INSERT INTO django_jobs_outbox (
         id, name, queue, priority, tenant, idempotency_key, lane, payload, run_at, max_attempts,
-        timeout, on_conflict, traceparent, enqueued_by, release, batch, staged_at
+        timeout, on_conflict, traceparent, enqueued_by, release, batch, staged_at, buffer
     ) VALUES (
         entry.id, entry.name, entry.queue, entry.priority, entry.tenant, entry.idempotency_key,
-        entry.lane, entry.payload,
-        COALESCE(
-            entry.run_at,
-            statement_timestamp() + make_interval(secs => (document ->> 'delay')::float8)
-        ),
-        entry.max_attempts, entry.timeout, entry.on_conflict, entry.traceparent,
-        entry.enqueued_by, entry.release, entry.batch, statement_timestamp()
+        entry.lane, entry.payload, due, entry.max_attempts, entry.timeout, entry.on_conflict,
+        entry.traceparent, entry.enqueued_by, entry.release, entry.batch, statement_timestamp(),
+        CASE
+            WHEN (document ->> 'bypass')::boolean OR entry.lane IS NOT NULL
+                OR due > statement_timestamp() THEN ''
+            ELSE entry.queue
+        END
     );
     RETURN NULL;
 END
@@ -44,7 +47,7 @@ $$
 
 
 class Migration(migrations.Migration):
-    dependencies = [("django_jobs", "0003_lanes")]
+    dependencies = [("django_jobs", "0006_overflow")]
 
     operations = [
         PostgresOnly(

@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('django_jobs', '0004_stage_function'),
+        ('django_jobs', '0003_lanes'),
     ]
 
     operations = [

@@ -8,7 +8,7 @@ from django_jobs.migrations._postgres_only import PostgresOnly
 class Migration(migrations.Migration):
     atomic = False  # A table of millions is written to while its index is made.
 
-    dependencies = [("django_jobs", "0005_who_ordered_what")]
+    dependencies = [("django_jobs", "0004_who_ordered_what")]
 
     operations = [
         PostgresOnly(

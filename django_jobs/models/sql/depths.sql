@@ -1,0 +1,36 @@
+-- How many ready rows these queues have, counted up to a bound, and which queues have rows that
+-- wait for room. Queues of the latter kind are told of unasked.
+WITH RECURSIVE waiting (queue) AS (
+    SELECT (
+        SELECT queue FROM django_jobs_job
+        WHERE state = 'ready' AND blocked AND lane IS NOT NULL AND concurrency_key IS NULL
+        ORDER BY queue, tenant, run_at, id LIMIT 1
+    )
+    UNION ALL
+    SELECT (
+        SELECT job.queue FROM django_jobs_job AS job
+        WHERE job.state = 'ready' AND job.blocked AND job.lane IS NOT NULL
+            AND job.concurrency_key IS NULL AND job.queue > waiting.queue
+        ORDER BY job.queue, job.tenant, job.run_at, job.id LIMIT 1
+    )
+    FROM waiting
+    WHERE waiting.queue IS NOT NULL
+),
+asked (queue) AS (
+    SELECT unnest((%(queues)s)::text[]) AS queue
+    UNION
+    SELECT queue FROM waiting WHERE queue IS NOT NULL
+)
+SELECT
+    asked.queue,
+    (
+        SELECT count(*)
+        FROM (
+            SELECT FROM django_jobs_job AS job
+            WHERE job.state = 'ready' AND NOT job.blocked AND job.queue = asked.queue
+            ORDER BY job.priority, job.run_at, job.id
+            LIMIT (%(bound)s)::int
+        ) AS ready
+    ),
+    asked.queue IN (SELECT queue FROM waiting WHERE queue IS NOT NULL)
+FROM asked
