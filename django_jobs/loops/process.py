@@ -79,6 +79,7 @@ class Process:
             async_slots=plan.async_slots,
             suspects=plan.suspects,
             on_death=self._on_death,
+            on_low=lambda: self.claimer.wake(),
         )
         self.waker = Waker()
         self.listener = Listener(self._on_hint)

@@ -37,6 +37,8 @@ class Prefetch:
     """
 
     def __init__(self, idle: Any) -> None:
+        self.low = -1
+        """With so few left waiting, the next claim should be on its way: settles are too late."""
         self._idle = idle
         self._counts: deque[tuple[float, int]] = deque()
 
@@ -47,7 +49,9 @@ class Prefetch:
         while self._counts[0][0] < now - RATE_WINDOW and len(self._counts) > 1:
             self._counts.popleft()
         lately = finished - self._counts[0][1]
-        target = max(self._idle(), min(PREFETCH_LIMIT, lately))
+        idle = self._idle()
+        target = max(idle, min(PREFETCH_LIMIT, lately))
+        self.low = target // 2 if lately > idle else -1
         room = target - unstarted
         return room if room > target // 2 else 0
 
@@ -92,8 +96,10 @@ class Worker:
         async_slots: int,
         suspects: bool = False,
         on_death: Callable[[str], None] = lambda _: None,
+        on_low: Callable[[], None] = lambda: None,
     ) -> None:
-        self.leases, self.settler, self._on_death = leases, settler, on_death
+        self.leases, self.settler = leases, settler
+        self._on_death, self._on_low, self._is_low = on_death, on_low, False
         self.name, self.queues, self.threads = name, tuple(queues), threads
         self.suspects = suspects
         self.floors = Floors()
@@ -116,6 +122,7 @@ class Worker:
     def tick(self) -> int:
         """Claim once from every queue while there is room; how many runs were claimed."""
         claimed = 0
+        self._is_low = False
         for queue_name in self.queues:
             room = self._room()
             if room <= 0:
@@ -157,6 +164,9 @@ class Worker:
     def _work(self, number: int) -> None:
         try:
             while (held := self._runs.get()) is not None:
+                if not self._is_low and self._runs.qsize() <= self._prefetch.low:
+                    self._is_low = True
+                    self._on_low()
                 if self.leases.start(held):
                     self._busy[number] = True
                     self._run(held)
