@@ -52,7 +52,9 @@ def test_a_busy_worker_claims_again_before_what_it_ran_is_settled(made: Any) -> 
     assert low.wait(30)
     until(lambda: settler._incoming.qsize() == 100)
     assert states() == {"running": 100, "ready": 200}
+    low.clear()
     assert worker.tick() == 100
+    assert low.wait(30)  # And so on.
 
 
 def test_a_slow_worker_is_not_asked_to_claim_ahead(made: Any) -> None:
