@@ -28,6 +28,7 @@ class Settler:
         self.finished = 0
         """Runs settled since the process began."""
         self._incoming: queue.SimpleQueue[Settled | None] = queue.SimpleQueue()
+        self._reporting = False
         self._unstored: dict[UUID, Settled] = {}
         """By lease-holding job id, in the order of arrival."""
 
@@ -40,8 +41,8 @@ class Settler:
         self._incoming.put(None)
 
     def idle(self) -> bool:
-        """Whether everything that was handed over is stored."""
-        return self._incoming.empty() and not self._unstored
+        """Whether everything that was handed over is stored, and reported."""
+        return self._incoming.empty() and not self._unstored and not self._reporting
 
     def tick(self) -> int:
         """Wait for outcomes and store what is there; how many. The rest stays for the next tick.
@@ -126,7 +127,7 @@ class Settler:
         # Counted before they leave the book: a process that may run so many looks at the sum.
         self.finished += sum(not held.handed_back for held, _ in stored)
         self.leases.remove(held for held, _ in stored)
-        now = time.monotonic()
+        self._reporting, now = True, time.monotonic()
         for held, outcome in stored:
             run = held.run
             del self._unstored[run.id]
@@ -134,3 +135,4 @@ class Settler:
                 job_ended.send_robust(
                     sender=run.name, run=run, outcome=outcome, seconds=now - run.claimed_at
                 )
+        self._reporting = False

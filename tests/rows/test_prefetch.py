@@ -1,4 +1,4 @@
-"""What a worker claims ahead, and when."""
+"""What a worker claims ahead, and when; what its settler tells, and when."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from django_jobs.leases import LeaseBook
 from django_jobs.loops.settler import Settler
 from django_jobs.loops.worker import Worker
 from django_jobs.models import Job
+from django_jobs.outcomes import Succeeded
+from django_jobs.signals import job_ended
 from tests.app.jobs import noop
 from tests.waiting import until
 
@@ -63,3 +65,26 @@ def test_a_slow_worker_is_not_asked_to_claim_ahead(made: Any) -> None:
     worker.start()
     until(lambda: settler._incoming.qsize() == 1)
     assert not low.is_set()
+
+
+def test_a_settler_is_idle_only_when_all_that_it_stored_is_told(made: Any) -> None:
+    """A process ends when it is; the last line of a drain must not be lost."""
+    worker, settler, _ = made
+    told: list[tuple[str, bool, int]] = []
+
+    def listen(sender: str, run: Any, **_: Any) -> None:
+        told.append((Job.objects.get(id=run.id).state, settler.idle(), settler.finished))
+
+    worker.tick()  # So that the next one knows how many have ended since.
+    settler.finished = 3
+    worker.tick()
+    settler.finished = 0
+    for held in worker.leases._held.copy().values():
+        settler.put(held, Succeeded())
+    job_ended.connect(listen)
+    try:
+        count = settler.tick()
+    finally:
+        job_ended.disconnect(listen)
+    assert told == [("done", False, count)] * count and count
+    assert settler.idle() and len(worker.leases) == 0
