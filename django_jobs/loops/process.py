@@ -56,6 +56,7 @@ class Process:
             async_slots=plan.async_slots,
             suspects=plan.suspects,
             on_death=self._on_death,
+            on_low=lambda: self.claimer.wake(),
         )
         # On SQLite a writer may have to wait for others longer than any lease; what runs here
         # has not lost its worker for that.

@@ -26,6 +26,8 @@ class Prefetch:
     """
 
     def __init__(self, idle: Callable[[], int]) -> None:
+        self.low = -1
+        """With so few left waiting, the next claim should be on its way: settles are too late."""
         self._idle = idle
         self._counts: deque[tuple[float, int]] = deque()
         self.lately = 0
@@ -38,7 +40,9 @@ class Prefetch:
         while self._counts[0][0] < now - RATE_WINDOW and len(self._counts) > 1:
             self._counts.popleft()
         self.lately = finished - self._counts[0][1]
-        target = max(self._idle(), min(PREFETCH_LIMIT, self.lately))
+        idle = self._idle()
+        target = max(idle, min(PREFETCH_LIMIT, self.lately))
+        self.low = target // 2 if self.lately > idle else -1
         room = target - unstarted
         return room if room > target // 2 else 0
 

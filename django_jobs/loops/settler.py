@@ -44,6 +44,7 @@ class Settler:
         self.finished_coroutines = 0
         """Those of them whose bodies are async."""
         self._incoming: queue.SimpleQueue[Settled | None] = queue.SimpleQueue()
+        self._reporting = False
         self._unstored: dict[UUID, Settled] = {}
         """By lease-holding job id, in the order of arrival."""
 
@@ -56,8 +57,8 @@ class Settler:
         self._incoming.put(None)
 
     def idle(self) -> bool:
-        """Whether everything that was handed over is stored."""
-        return self._incoming.empty() and not self._unstored
+        """Whether everything that was handed over is stored, and reported."""
+        return self._incoming.empty() and not self._unstored and not self._reporting
 
     def tick(self) -> int:
         """Wait for outcomes and store what is there; how many. The rest stays for the next tick.
@@ -192,6 +193,7 @@ class Settler:
             held.is_coroutine and not held.handed_back for held, _ in stored
         )
         self.leases.remove(held for held, _ in stored)
+        self._reporting = True
         for held, outcome in stored:
             run = held.run
             del self._unstored[run.id]
@@ -199,3 +201,4 @@ class Settler:
                 job_ended.send_robust(
                     sender=run.name, run=run, outcome=outcome, seconds=held.seconds
                 )
+        self._reporting = False

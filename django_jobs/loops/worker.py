@@ -68,8 +68,10 @@ class Worker:
         async_slots: int,
         suspects: bool = False,
         on_death: Callable[[str], None] = lambda _: None,
+        on_low: Callable[[], None] = lambda: None,
     ) -> None:
-        self.leases, self.settler, self._on_death = leases, settler, on_death
+        self.leases, self.settler = leases, settler
+        self._on_death, self._on_low, self._is_low = on_death, on_low, False
         self.name, self.queues, self.threads = name, tuple(queues), threads
         self.suspects = suspects
         self.floors = Floors()
@@ -93,6 +95,7 @@ class Worker:
     def tick(self) -> int:
         """Claim once from every queue while there is room; how many runs were claimed."""
         claimed = 0
+        self._is_low = False
         for queue_name in self.queues:
             ask = self._ask()
             if ask.room <= 0:
@@ -143,6 +146,9 @@ class Worker:
     def _work(self, number: int) -> None:
         try:
             while (held := self._runs.get()) is not None:
+                if not self._is_low and self._runs.qsize() <= self._prefetch.low:
+                    self._is_low = True
+                    self._on_low()
                 if self.leases.start(held):
                     self._busy[number] = True
                     self._run(held)
