@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -62,6 +63,14 @@ class Settings:
     """How long finished jobs are kept, per state."""
     outbox_retention: float = DAY
     """How long published outbox entries are kept."""
+    lanes_cache: str | None = None
+    """Alias in `CACHES` whose server carries lane signals. `None`: stops wait for a heartbeat."""
+    lanes_timeout: float = 0.25
+    """How long one exchange of lane signals may take."""
+    lanes_poll: float = 0.5
+    """How often a worker process asks whether its lane jobs were superseded."""
+    lanes_prefix: str = "django_jobs"
+    """What the names of all lane keys begin with."""
 
     def __post_init__(self) -> None:
         for name in _POSITIVE:
@@ -72,6 +81,7 @@ class Settings:
         for name in ("outbox_databases", "autodiscover"):
             if isinstance(getattr(self, name), str):
                 raise _impossible(name, getattr(self, name), "a list of names")
+        _require_prefix(self.lanes_prefix)
         unknown = set(self.retention) - set(_default_retention())
         if unknown:
             raise _impossible("retention", sorted(unknown), "only done, failed, dead, cancelled")
@@ -90,6 +100,8 @@ _POSITIVE = (
     "janitor_interval",
     "shutdown_grace",
     "outbox_retention",
+    "lanes_timeout",
+    "lanes_poll",
 )
 
 
@@ -98,6 +110,12 @@ def _require_positive(name: str, value: object) -> None:
         raise _impossible(name, value, "a number")
     if not math.isfinite(value) or value <= 0:
         raise _impossible(name, value, "a finite number above 0")
+
+
+def _require_prefix(value: object) -> None:
+    # A brace would be taken for the hash tag of a cluster, which belongs to the lane.
+    if not isinstance(value, str) or not re.fullmatch(r"[\w.:-]{1,100}", value, re.ASCII):
+        raise _impossible("lanes_prefix", value, "1 to 100 letters, digits and any of _ . : -")
 
 
 def _impossible(name: str, value: object, expected: str) -> SettingsError:

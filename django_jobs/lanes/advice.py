@@ -9,16 +9,40 @@ be asked; only the row ends a run.
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+import logging
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from uuid import UUID
+
+from django_jobs.errors import LaneKeyTaken, LanesUnavailable
+from django_jobs.lanes import scripts, wiring
+from django_jobs.lanes.deadlines import within
+from django_jobs.lanes.keys import lane_keys
+from django_jobs.lanes.limits import BASE, milliseconds_to_live, plain, token_text
+from django_jobs.lanes.scripts import Script, ScriptCall
+
+if TYPE_CHECKING:
+    from django_jobs.lanes.server import Server
+
+logger = logging.getLogger("django_jobs.lanes")
+
+_TTL = BASE * 1000
+
+CHUNK = 500
+"""Calls in one round trip: a script takes microseconds, and the server does one at a time."""
+
+_foreign: set[str] = set()
+"""Keys that something else wrote and that were logged; a beat meets them every half second."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
     """One job's claim on its lane. ``delay``: seconds until the job is due.
 
-    Raises ``ValueError`` for a token or a delay that is no finite number from 0 up.
+    Raises ``ValueError`` for an empty name or lane, and for a token or a delay that is no finite
+    number from 0 up.
     """
 
     name: str
@@ -27,6 +51,13 @@ class Claim:
     job_id: UUID
     token: int
     delay: float = 0.0
+
+    def __post_init__(self) -> None:
+        plain(self.name, "name")
+        plain(self.tenant, "tenant", empty=True)
+        plain(self.lane, "lane")
+        token_text(self.token)
+        milliseconds_to_live(self.delay)
 
 
 class Advice(enum.Enum):
@@ -38,26 +69,98 @@ class Advice(enum.Enum):
 
 def available() -> bool:
     """Whether signals can be expected to arrive: a server is configured and answered last."""
-    return False
+    server = wiring.server()
+    return server is not None and server.breaker.closed
 
 
 def claim_many(claims: Sequence[Claim]) -> None:
     """Tell that these jobs were published: one round trip, after the commit."""
+    _ask(scripts.CLAIM, claims, lambda claim: (milliseconds_to_live(claim.delay), ""))
 
 
 def reclaim(claims: Sequence[Claim]) -> None:
-    """Claim although a greater token stands: the row says that the key has another history."""
+    """Claim although a greater token stands: the row says that the key has another history.
+
+    So it is after the database was restored from a backup, or when two installations share one
+    prefix.
+    """
+    for claim, _ in _ask(scripts.CLAIM, claims, lambda _: (_TTL, "force")):
+        logger.warning(
+            "lane key from another history: job %s %s holds its row, its lane is claimed anew",
+            claim.name,
+            claim.job_id,
+        )
 
 
 def start(claim: Claim) -> Advice:
     """A job is about to run: claim its lane, and hear whether something newer is known."""
-    return Advice.GO
+    answers = _ask(scripts.START, [claim], lambda _: (_TTL,))
+    superseded = any(outcome == "superseded" for _, outcome in answers)
+    return Advice.LOOK if superseded else Advice.GO
 
 
 def beat(claims: Sequence[Claim]) -> set[UUID]:
     """Keep the claims of running jobs, in one round trip; the ids whose row should be asked."""
-    return set()
+    answers = _ask(scripts.BEAT, claims, lambda _: (_TTL,))
+    return {claim.job_id for claim, outcome in answers if outcome == "usurped"}
 
 
 def finish(claims: Sequence[Claim]) -> None:
     """These jobs have ended for good: neither they nor anything older waits in their lanes."""
+    _ask(scripts.FINISH, claims, lambda _: ())
+
+
+Arguments = Callable[[Claim], tuple[object, ...]]
+
+
+def _ask(script: Script, claims: Sequence[Claim], arguments: Arguments) -> list[tuple[Claim, str]]:
+    """Each claim with the first word of its reply; what got no reply is left out."""
+    server = wiring.server()
+    if server is None:
+        return []
+    answers: list[tuple[Claim, str]] = []
+    began = time.monotonic()
+    with within(server.timeout):
+        for first in range(0, len(claims), CHUNK):
+            # What cannot be told in time is left to the heartbeats: it is no outage.
+            if server.breaker.pausing or time.monotonic() - began > server.timeout / 2:
+                break
+            answers += _exchange(server, script, claims[first : first + CHUNK], arguments)
+    return answers
+
+
+def _exchange(
+    server: Server, script: Script, claims: Sequence[Claim], arguments: Arguments
+) -> list[tuple[Claim, str]]:
+    try:
+        root = wiring.root()
+        calls = [
+            ScriptCall.on(
+                script,
+                lane_keys(root, claim.name, claim.tenant, claim.lane),
+                str(claim.job_id),
+                token_text(claim.token),
+                *arguments(claim),
+            )
+            for claim in claims
+        ]
+        replies = server.call(calls)
+    except LanesUnavailable:
+        return []  # The breaker has said so.
+    except Exception as error:
+        # The name of the installation could not be read: the database is away, or closed to us.
+        server.breaker.failed(error)
+        return []
+    answers = []
+    for claim, reply in zip(claims, replies, strict=True):
+        if isinstance(reply, LaneKeyTaken):
+            _tell_once(claim, reply)
+        else:
+            answers.append((claim, reply[0]))
+    return answers
+
+
+def _tell_once(claim: Claim, error: LaneKeyTaken) -> None:
+    if error.key not in _foreign and len(_foreign) < 1000:
+        _foreign.add(error.key)
+        logger.error("lane %r of job %s: %s", claim.lane, claim.name, error)

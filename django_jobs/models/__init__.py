@@ -1,6 +1,7 @@
 """The tables and every statement on them."""
 
 from django_jobs.models.attempt import Attempt
+from django_jobs.models.deployment import Deployment
 from django_jobs.models.job import Job, JobQuerySet
 from django_jobs.models.lane import Lane
 from django_jobs.models.moves import NO_FLOOR, Floor
@@ -12,6 +13,7 @@ from django_jobs.models.run import Run
 __all__ = [
     "NO_FLOOR",
     "Attempt",
+    "Deployment",
     "Floor",
     "Job",
     "JobQuerySet",
