@@ -9,4 +9,6 @@ if not finished or finished.token <= token then
   finished = {token = token, job = job, expires = expires, changed = true}
 end
 store()
+-- What has ended need not be stopped, and nothing would mend its tombstone any more.
+if buried[job] and not tops()[job] then unbury(job) end
 return {held and 'finished' or 'not_mine', ''}

@@ -186,12 +186,13 @@ local function assert_claim(ttl, never_shorter)
   load()
   local mine, stone = claims[token], buried[job]
   if mine and mine.job ~= job then return mine end
-  if mine and mine.state == 'w' then return false end
-  if finished and finished.token == token then
-    if finished.job ~= job then return finished end
-    return false
+  if finished and finished.token == token and finished.job ~= job then return finished end
+  if (mine and mine.state == 'w') or (finished and finished.token == token) then
+    return superseded() or false
   end
-  if stone and stone.token > token then return stone end
+  -- Beneath a greater claim every claim is noted, or the order of arrival would matter. Where only
+  -- a tombstone is left nothing is: who may not run must not hold the lane.
+  if stone and stone.token > token and not usurper(job, token) then return stone end
   local expires = now + ttl
   if never_shorter and mine then expires = math.max(expires, mine.expires) end
   register(expires)
