@@ -359,6 +359,16 @@ class RedisServer:
         self.stop(mode)
         self.start()
 
+    def freeze(self) -> None:
+        """Have the server hang: connections are accepted by the kernel, and nothing answers."""
+        assert self._process is not None, "This server is not ours, or not running."
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """End ``freeze``: what was sent meanwhile is executed now."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
     def close(self) -> None:
         """Stop for good. Does nothing to a server that is not owned."""
         if self._guardian:
