@@ -64,6 +64,14 @@ class Server:
         self.breaker.succeeded()
         return replies
 
+    def info(self) -> dict[str, Any]:
+        """What the server says about itself; raises ``LanesUnavailable``."""
+        try:
+            with within(self.timeout):
+                return dict(self.client().info())
+        except Exception as error:
+            raise LanesUnavailable(f"cache {self.alias!r}: {describe(error)}") from error
+
     def client(self) -> redis.Redis:
         """The client, with our timeouts; made at the first use."""
         with self._lock:

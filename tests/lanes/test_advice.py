@@ -73,7 +73,7 @@ def test_the_order_of_signals_within_one_call_does_not_matter(
 def test_a_claim_that_cannot_be_is_refused_where_it_is_made(values: dict[str, Any]) -> None:
     """12, 16"""
     known = {"name": "n", "tenant": "", "lane": "l", "job_id": uuid.uuid4(), "token": 1}
-    with pytest.raises(ValueError, match="is|empty"):
+    with pytest.raises(ValueError, match=r"is|empty"):
         Claim(**{**known, **values})
 
 
