@@ -75,7 +75,15 @@ def available() -> bool:
 
 def claim_many(claims: Sequence[Claim]) -> None:
     """Tell that these jobs were published: one round trip, after the commit."""
-    _ask(scripts.CLAIM, claims, lambda claim: (milliseconds_to_live(claim.delay), ""))
+    # Of one lane only the newest can run: the others were superseded in the same transaction.
+    newest: dict[tuple[str, str, str], Claim] = {}
+    for claim in claims:
+        lane = (claim.name, claim.tenant, claim.lane)
+        if lane not in newest or newest[lane].token < claim.token:
+            newest[lane] = claim
+    _ask(
+        scripts.CLAIM, list(newest.values()), lambda claim: (milliseconds_to_live(claim.delay), "")
+    )
 
 
 def reclaim(claims: Sequence[Claim]) -> None:
@@ -116,7 +124,13 @@ Arguments = Callable[[Claim], tuple[object, ...]]
 def _ask(script: Script, claims: Sequence[Claim], arguments: Arguments) -> list[tuple[Claim, str]]:
     """Each claim with the first word of its reply; what got no reply is left out."""
     server = wiring.server()
-    if server is None:
+    if server is None or not claims or server.breaker.pausing:
+        return []
+    try:
+        root = wiring.root()
+    except Exception as error:
+        # The installation's name could not be read: the database is away, or closed to us.
+        server.breaker.failed(error)
         return []
     answers: list[tuple[Claim, str]] = []
     began = time.monotonic()
@@ -125,32 +139,28 @@ def _ask(script: Script, claims: Sequence[Claim], arguments: Arguments) -> list[
             # What cannot be told in time is left to the heartbeats: it is no outage.
             if server.breaker.pausing or time.monotonic() - began > server.timeout / 2:
                 break
-            answers += _exchange(server, script, claims[first : first + CHUNK], arguments)
+            chunk = claims[first : first + CHUNK]
+            answers += _exchange(server, root, script, chunk, arguments)
     return answers
 
 
 def _exchange(
-    server: Server, script: Script, claims: Sequence[Claim], arguments: Arguments
+    server: Server, root: str, script: Script, claims: Sequence[Claim], arguments: Arguments
 ) -> list[tuple[Claim, str]]:
+    calls = [
+        ScriptCall.on(
+            script,
+            lane_keys(root, claim.name, claim.tenant, claim.lane),
+            str(claim.job_id),
+            token_text(claim.token),
+            *arguments(claim),
+        )
+        for claim in claims
+    ]
     try:
-        root = wiring.root()
-        calls = [
-            ScriptCall.on(
-                script,
-                lane_keys(root, claim.name, claim.tenant, claim.lane),
-                str(claim.job_id),
-                token_text(claim.token),
-                *arguments(claim),
-            )
-            for claim in claims
-        ]
         replies = server.call(calls)
     except LanesUnavailable:
         return []  # The breaker has said so.
-    except Exception as error:
-        # The name of the installation could not be read: the database is away, or closed to us.
-        server.breaker.failed(error)
-        return []
     answers = []
     for claim, reply in zip(claims, replies, strict=True):
         if isinstance(reply, LaneKeyTaken):

@@ -8,7 +8,7 @@ BASE = 300
 """Seconds that a claim lasts beyond its delay, unless it is renewed."""
 
 LONGEST_DELAY = 100 * 366 * 86_400
-"""Seconds. A delay above a hundred years is a mistake of units."""
+"""Seconds; what is due later has a claim as if it were due in a hundred years."""
 
 GREATEST_TOKEN = 2**63 - 1
 LONGEST_HOLDER = 512
@@ -23,9 +23,9 @@ def milliseconds_to_live(delay: float | None) -> int:
         return BASE * 1000
     if isinstance(delay, bool) or not isinstance(delay, int | float):
         raise ValueError(f"delay is {delay!r}; expected a number of seconds, 0 or more.")
-    if not math.isfinite(delay) or not 0 <= delay <= LONGEST_DELAY:
-        raise ValueError(f"delay is {delay!r}; expected 0 to {LONGEST_DELAY} seconds.")
-    return (BASE + math.ceil(delay)) * 1000
+    if not math.isfinite(delay) or delay < 0:
+        raise ValueError(f"delay is {delay!r}; expected a finite number of seconds, 0 or more.")
+    return (BASE + math.ceil(min(delay, LONGEST_DELAY))) * 1000
 
 
 def token_text(token: int) -> str:

@@ -50,12 +50,18 @@ def test_a_delayed_job_holds_its_lane_until_it_is_due(
     assert 1199 < raw.ttl(Lane("index", "acme", key).keys().lane) <= 1201
 
 
-def test_the_order_of_signals_within_one_call_does_not_matter(
-    lane_server: servers.RedisServer, key: str
+def test_of_a_batch_only_the_newest_of_each_lane_is_told(
+    lane_server: servers.RedisServer, raw: redis.Redis, key: str
 ) -> None:
-    old, new = claim(1, key), claim(2, key)
-    advice.claim_many([new, old])
-    assert held_by(Lane("index", "acme", key)) == str(new.job_id)
+    """The others were superseded when the batch was published."""
+    running, batch, other = claim(1, key), [claim(n, key) for n in (3, 4, 2)], claim(5, key + "x")
+    advice.start(running)
+    advice.claim_many([*batch, other])
+    lane = Lane("index", "acme", key)
+    assert held_by(lane) == str(batch[1].job_id)
+    assert held_by(Lane("index", "acme", key + "x")) == str(other.job_id)
+    assert raw.hlen(lane.keys().lane) == 2
+    assert tombstone(lane, raw, str(running.job_id)) == str(batch[1].job_id)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +110,8 @@ def test_a_key_of_another_history_is_claimed_anew_when_the_row_says_so(
     foreign, ours, newer = claim(1000, key), claim(7, key), claim(8, key)
     advice.claim_many([foreign])
     advice.finish([claim(2000, key)])
-    advice.claim_many([foreign, ours])
+    advice.claim_many([foreign])
+    advice.claim_many([ours])
     assert advice.start(ours) is Advice.LOOK
     advice.reclaim([ours])
     assert "lane key from another history" in caplog.text
@@ -329,7 +336,8 @@ def test_a_flushed_server_is_told_of_running_jobs_by_their_beats(
     """55, R19, R45, R46"""
     signals(private_redis)
     old, new = claim(1, "flushed"), claim(2, "flushed")
-    advice.claim_many([old, new])
+    advice.claim_many([old])
+    advice.claim_many([new])
     with redis.Redis.from_url(private_redis.url()) as client:
         client.flushall()
     assert advice.start(old) is Advice.GO

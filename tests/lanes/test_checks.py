@@ -105,7 +105,9 @@ def test_a_server_that_evicts_is_pointed_out_at_deploy_only(
 
 def test_a_node_of_a_cluster_is_pointed_out(carried_by: Any) -> None:
     """LAN-08"""
-    server = servers.start_private_redis(options=("--cluster-enabled", "yes"))
+    server = servers.start_private_redis(
+        options=("--cluster-enabled", "yes", "--cluster-port", str(servers.free_port()))
+    )
     try:
         carried_by(BACKEND=REDIS, LOCATION=server.url())
         assert "a node of a cluster" in found(deploy=True)["W022"].msg

@@ -10,7 +10,7 @@
 -- Tokens are 19 digits with leading zeros: a number in Lua loses digits above 2^53, and texts of one
 -- length compare like the numbers that they stand for.
 
-local KEPT = 32                     -- claims remembered per lane, so that every call stays cheap
+local KEPT = 16                     -- claims remembered per lane, so that every call stays cheap
 local BASE = 300 * 1000             -- milliseconds
 local TOMBSTONE = 7 * 86400 * 1000
 local lane, tombstones, job, token = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
