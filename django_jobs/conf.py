@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -69,6 +70,14 @@ class Settings:
     """Ready jobs of a queue above which more wait in the outbox; a dict by queue, `"*"`: others."""
     overflow_alert: float = 300.0
     """How long a queue may overflow before a warning, and between two warnings."""
+    lanes_cache: str | None = None
+    """Alias in `CACHES` whose server carries lane signals. `None`: stops wait for a heartbeat."""
+    lanes_timeout: float = 0.25
+    """How long one exchange of lane signals may take."""
+    lanes_poll: float = 0.5
+    """How often a worker process asks whether its lane jobs were superseded."""
+    lanes_prefix: str = "django_jobs"
+    """What the names of all lane keys begin with."""
 
     def __post_init__(self) -> None:
         for name in _POSITIVE:
@@ -79,6 +88,7 @@ class Settings:
         for name in ("outbox_databases", "autodiscover"):
             if isinstance(getattr(self, name), str):
                 raise _impossible(name, getattr(self, name), "a list of names")
+        _require_prefix(self.lanes_prefix)
         unknown = set(self.retention) - set(_default_retention())
         if unknown:
             raise _impossible("retention", sorted(unknown), "only done, failed, dead, cancelled")
@@ -112,6 +122,8 @@ _POSITIVE = (
     "shutdown_grace",
     "outbox_retention",
     "overflow_alert",
+    "lanes_timeout",
+    "lanes_poll",
 )
 
 
@@ -130,6 +142,12 @@ def _check_max_ready(value: object) -> None:
             raise _impossible(
                 "max_ready", value, "a whole number above 0, or a dict of such numbers by queue"
             )
+
+
+def _require_prefix(value: object) -> None:
+    # A brace would be taken for the hash tag of a cluster, which belongs to the lane.
+    if not isinstance(value, str) or not re.fullmatch(r"[\w.:-]{1,100}", value, re.ASCII):
+        raise _impossible("lanes_prefix", value, "1 to 100 letters, digits and any of _ . : -")
 
 
 def _impossible(name: str, value: object, expected: str) -> SettingsError:

@@ -21,6 +21,9 @@
     │   └── NotYourJob              the id stands for a job that another caller enqueued
     ├── UnknownValue                a row holds a value this release does not know
     ├── NoCurrentJob                current_job() outside a job's body
+    ├── LaneError                   a call of django_jobs.lanes failed
+    │   ├── LanesUnavailable        no server is configured, or it does not answer
+    │   └── LaneKeyTaken            something else wrote to the key of a lane
     ├── ResultError                 a body's return value or progress cannot be stored
     ├── Terminal                    raise it in a body: do not retry this
     │   └── FenceRefused            current_job().atomic() cannot be opened here
@@ -146,6 +149,25 @@ class UnknownValue(JobsError):
 
 class NoCurrentJob(JobsError, RuntimeError):
     """There is no job on this thread or task."""
+
+
+class LaneError(JobsError):
+    """A call of ``django_jobs.lanes`` failed."""
+
+
+class LanesUnavailable(LaneError):
+    """No server carries lane signals: none is configured, or it does not answer."""
+
+
+class LaneKeyTaken(LaneError):
+    """The key of a lane holds something that no lane wrote. ``key`` is its name."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        super().__init__(
+            f"The key {key!r} holds something that is no lane's. Delete it, and give lanes a "
+            "database or a LANES_PREFIX of their own."
+        )
 
 
 class ResultError(JobsError, ValueError):

@@ -22,7 +22,9 @@ from django_jobs import connections as sessions
 from django_jobs.current import CurrentJob, running
 from django_jobs.errors import Interrupted, JobTimeout, LeaseLost
 from django_jobs.failures import failure_of, stack_of
-from django_jobs.leases import Held
+from django_jobs.lanes import advice
+from django_jobs.lanes.advice import Advice
+from django_jobs.leases import Held, claim_of
 from django_jobs.models import Job, OwnRows, Run
 from django_jobs.operations.yielding import supersede_running
 from django_jobs.outcomes import Buried, Lost, Outcome, Parked, Retried, Shed, Succeeded
@@ -121,7 +123,8 @@ def _unknown(run: Run) -> Outcome:
 def _begin(held: Held, definition: Definition) -> tuple[CurrentJob, dict[str, Any]]:
     """Everything between the claim and the body: arguments, the current job, the signal."""
     run = held.run
-    _take_lane(run, definition)
+    if run.lane_token is not None:
+        _take_lane(run, definition)
     payload = run.payload if run.payload is not None else Job.objects.all().payload_of(run.id)
     arguments = definition.arguments.decode(payload)
     deadline = None if run.timeout is None else time.monotonic() + run.timeout
@@ -140,9 +143,14 @@ def _begin(held: Held, definition: Definition) -> tuple[CurrentJob, dict[str, An
 
 
 def _take_lane(run: Run, definition: Definition) -> None:
-    spares = definition.supersede_running == "on_start"
-    if run.lane is not None and spares and not supersede_running(run):
+    """An early look for something newer: the claim has seen the row, but that was a while ago."""
+    if definition.supersede_running == "on_start" and not supersede_running(run):
         raise LeaseLost(f"the lane of job {run.name} {run.id} is busy")  # Handed back, for now.
+    claim = claim_of(run)
+    if advice.start(claim) is Advice.LOOK:
+        if not Job.objects.all().still_held([run]):
+            raise LeaseLost(f"job {run.name} {run.id} was superseded before its body began")
+        advice.reclaim([claim])
 
 
 def _settled_by_body(held: Held, definition: Definition, arguments: dict[str, Any]) -> Outcome:

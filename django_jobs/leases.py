@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
 from django_jobs.current import CurrentJob
+from django_jobs.lanes.advice import Claim
 from django_jobs.models import Job, Run
 
 logger = logging.getLogger("django_jobs.leases")
@@ -73,6 +74,12 @@ class Held:
         interrupt = self.interrupt  # The body's thread may take it away between two looks.
         if interrupt is not None:
             interrupt()
+
+
+def claim_of(run: Run) -> Claim:
+    """The claim of a run on its lane."""
+    assert run.lane is not None and run.lane_token is not None
+    return Claim(run.name, run.tenant, run.lane, run.id, run.lane_token)
 
 
 class LeaseBook:
@@ -181,15 +188,24 @@ class LeaseBook:
                 Job.objects.all().keep_stopping(held.run, self.lease)
                 held.renewed_at = now
 
-    def look(self) -> None:
-        """Notice losses without renewing: a read, where no wake-up tells of a cancel."""
-        running = [held for held in self.running() if not held.lost]
+    def look(self, ids: Collection[UUID] | None = None) -> set[UUID]:
+        """Notice losses without renewing: a read, where no wake-up tells of a cancel.
+
+        Of all that runs, or of ``ids``; those that are still ours.
+        """
+        running = [h for h in self.running() if not h.lost and (ids is None or h.run.id in ids)]
         if not running:
-            return
-        ours = Job.objects.all().still_held([held.run for held in running])
+            return set()
+        ours: set[UUID] = Job.objects.all().still_held([held.run for held in running])
         for held in running:
             if held.run.id not in ours:
                 self._lose(held)
+        return ours
+
+    def lanes(self) -> list[Claim]:
+        """The claims of the lane jobs whose bodies run."""
+        running = self.running()
+        return [claim_of(h.run) for h in running if h.run.lane_token is not None and not h.lost]
 
     def _renew(self, due: Sequence[Held]) -> None:
         asked = time.monotonic()

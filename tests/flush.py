@@ -15,7 +15,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.test import TransactionTestCase
 
 # What `migrate` itself wrote.
-KEPT = {"django_migrations", "django_content_type", "auth_permission"}
+KEPT = {"django_migrations", "django_content_type", "auth_permission", "django_jobs_deployment"}
 
 LARGE = 4 * 1024 * 1024  # bytes; from here TRUNCATE is cheaper than DELETE and its dead rows
 LOCK_TIMEOUT = "10s"

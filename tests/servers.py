@@ -320,6 +320,7 @@ class RedisServer:
     base_url: str
     origin: str
     owned: bool = False
+    options: tuple[str, ...] = ()
     _program: Path | None = field(default=None, repr=False)
     _folder: Path | None = field(default=None, repr=False)
     _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
@@ -340,7 +341,7 @@ class RedisServer:
                 [
                     self._program, "--bind", "127.0.0.1", "--port", port,
                     "--save", "", "--appendonly", "no", "--dir", self._folder,
-                    "--pidfile", self._folder / "pid",
+                    "--pidfile", self._folder / "pid", *self.options,
                 ],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
@@ -358,6 +359,16 @@ class RedisServer:
     def restart(self, mode: str = "fast") -> None:
         self.stop(mode)
         self.start()
+
+    def freeze(self) -> None:
+        """Have the server hang: connections are accepted by the kernel, and nothing answers."""
+        assert self._process is not None, "This server is not ours, or not running."
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """End ``freeze``: what was sent meanwhile is executed now."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
 
     def close(self) -> None:
         """Stop for good. Does nothing to a server that is not owned."""
@@ -405,13 +416,16 @@ def find_redis(wheels: bool = True) -> tuple[str, Path]:
     )
 
 
-def start_private_redis(*, wheels: bool = True) -> RedisServer:
-    """A server of the caller's own, to be stopped, restarted and closed at will."""
+def start_private_redis(*, wheels: bool = True, options: tuple[str, ...] = ()) -> RedisServer:
+    """A server of the caller's own, to be stopped, restarted and closed at will.
+
+    ``options`` are further ones of its command line.
+    """
     origin, program = find_redis(wheels)
     folder = _temporary_folder("redis", None)
     guardian = Guardian(folder, 'kill -9 "$(cat "$1/pid")"', None)
     url = f"redis://127.0.0.1:{free_port()}/0"
-    server = RedisServer(url, origin, True, program, folder, None, guardian)
+    server = RedisServer(url, origin, True, options, program, folder, None, guardian)
     try:
         server.start()
     except BaseException:

@@ -40,6 +40,10 @@ CACHES = {
         "LOCATION": os.environ["TEST_REDIS_URL"],
         "KEY_PREFIX": f"test{_suffix}",
     },
+    "lanes": {
+        "BACKEND": "django_redis.cache.RedisCache",
+        "LOCATION": os.environ["TEST_REDIS_URL"],
+    },
 }
 
 INSTALLED_APPS = [*INSTALLED_APPS, "tests.app"]

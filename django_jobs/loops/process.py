@@ -13,6 +13,7 @@ from django_jobs import conf
 from django_jobs.connections import prepare_sqlite
 from django_jobs.executor import STUCK, give_up
 from django_jobs.ids import new_token
+from django_jobs.lanes import advice
 from django_jobs.leases import UNSTARTED_LIMIT, Held, LeaseBook
 from django_jobs.loops.control import Control, Reach
 from django_jobs.loops.listener import Listener
@@ -20,6 +21,7 @@ from django_jobs.loops.plan import ABANDONED, RECYCLE, Plan
 from django_jobs.loops.runner import LoopThread
 from django_jobs.loops.settler import Settler
 from django_jobs.loops.waker import Waker
+from django_jobs.loops.watcher import Watcher
 from django_jobs.loops.worker import Worker
 from django_jobs.memory import resident_megabytes
 from django_jobs.models import picking
@@ -73,6 +75,8 @@ class Process:
         self.claimer = self._loop("claimer", self._claim)
         self.lease_thread = self._loop("leases", lambda: self._watch(beat))
         self.settling = self._loop("settler", self._settle)
+        self._watcher = Watcher(self.leases.lanes, self.leases.look)
+        self.watching = self._loop("lanes", self._watch_lanes)
 
     def _loop(
         self, name: str, tick: Callable[[], float], on_outage: Callable[[], None] | None = None
@@ -92,6 +96,8 @@ class Process:
             self.claimer.start()
         if self.listener.possible:
             self.listener.start()
+        if conf.current().lanes_cache is not None:
+            self.watching.start()
         logger.info("worker %s started: queues %s", self.name, ", ".join(self.plan.queues))
 
     def finish(self, exit_code: int = 0) -> None:
@@ -161,6 +167,11 @@ class Process:
             self.leases.look()
         return beat
 
+    def _watch_lanes(self) -> float:
+        pause, left = self._watcher.tick(), self.settler.left_lanes
+        advice.finish([left.popleft() for _ in range(len(left))])
+        return pause
+
     def _look_for_stuck(self) -> None:
         """A thread cannot be ended from outside: its process makes way for a fresh one."""
         stuck = self.leases.stuck(conf.current().stuck_after)
@@ -196,6 +207,8 @@ class Process:
         self._unsubscribe()
         self.listener.stop()
         self.worker.stop()
+        self._watcher.stop()
+        self.watching.stop()
         self.lease_thread.stop()
         self.settling.stop()
         self.settler.nudge()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import queue
+from collections import deque
 from collections.abc import Callable, Sequence
 from uuid import UUID
 
@@ -11,7 +12,8 @@ from django.db import DatabaseError
 
 from django_jobs.errors import ResultError
 from django_jobs.failures import failure_of, gist
-from django_jobs.leases import Held, LeaseBook
+from django_jobs.lanes.advice import Claim
+from django_jobs.leases import Held, LeaseBook, claim_of
 from django_jobs.models import Job, picking
 from django_jobs.outcomes import (
     Buried,
@@ -45,6 +47,8 @@ class Settler:
         """Those of them whose bodies are async."""
         self._incoming: queue.SimpleQueue[Settled | None] = queue.SimpleQueue()
         self._reporting = False
+        self.left_lanes: deque[Claim] = deque(maxlen=10_000)
+        """Claims of lane jobs that ended for good, until somebody says so to the other workers."""
         self._unstored: dict[UUID, Settled] = {}
         """By lease-holding job id, in the order of arrival."""
 
@@ -197,6 +201,9 @@ class Settler:
         for held, outcome in stored:
             run = held.run
             del self._unstored[run.id]
+            ended = not isinstance(outcome, Retried | Parked | Shed | Lost)
+            if ended and run.lane_token is not None:
+                self.left_lanes.append(claim_of(run))
             if not held.handed_back:
                 job_ended.send_robust(
                     sender=run.name, run=run, outcome=outcome, seconds=held.seconds

@@ -1,6 +1,7 @@
 """The tables and every statement on them."""
 
 from django_jobs.models.attempt import Attempt
+from django_jobs.models.deployment import Deployment
 from django_jobs.models.job import Job, JobQuerySet
 from django_jobs.models.lane import Counter, Lane, LaneKey
 from django_jobs.models.moves import NO_FLOOR, Floor
@@ -14,6 +15,7 @@ __all__ = [
     "NO_FLOOR",
     "Attempt",
     "Counter",
+    "Deployment",
     "Fence",
     "Floor",
     "Job",

@@ -99,13 +99,16 @@ def supersede(alias: str, names: Mapping[UUID, str], *, now: bool = False) -> li
     """
     if not names:
         return []
-    values = [{"id": id_, "spare": not now and _spares(name)} for id_, name in names.items()]
+    values = [{"id": id_, "spare": not now and spares(name)} for id_, name in names.items()]
     source, parameters = picking.rows(alias, _NEWER_TYPES, values)
     return _superseded(picking.run(alias, "supersede", parameters, called=source))
 
 
-def _spares(name: str) -> bool:
-    """An unknown job's older runs stop at once, which is safe whatever it declares."""
+def spares(name: str) -> bool:
+    """Whether what runs goes on until a newer job starts.
+
+    An unknown job's older runs stop at once, which is safe whatever it declares.
+    """
     definition = definitions.definition(name)
     return definition is not None and definition.supersede_running == "on_start"
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import logging
 
+from django_jobs.lanes import advice
+from django_jobs.lanes.advice import Claim
+from django_jobs.models import superseding
 from django_jobs.models.publishing import Published
 from django_jobs.models.waking import Hint, notify
 from django_jobs.signals import job_superseded
@@ -22,6 +25,13 @@ def announce(jobs_alias: str, published: Published) -> None:
         job_superseded.send_robust(
             sender=one.key.name, job_id=one.job_id, superseded_by=one.by, ran=one.ran
         )
+    advice.claim_many(
+        [
+            Claim(*one.key, one.job_id, one.token, one.delay)
+            for one in published.announced
+            if not superseding.spares(one.key.name)  # Its claim is made when it starts.
+        ]
+    )
     for name, runs in published.longest.items():
         if runs and runs % STARVING == 0:
             logger.warning(
