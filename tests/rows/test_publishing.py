@@ -262,7 +262,7 @@ def test_enqueues_of_one_key_at_the_same_moment_make_one_job() -> None:
 def test_two_publishers_of_the_same_keys_in_opposite_orders_do_not_wait_in_a_ring(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(picking, "retrying", lambda work, tries=3: work())
+    monkeypatch.setattr(picking, "retrying", lambda work, **_: work())
     keys = [f"k{number}" for number in range(300)]
     for number in range(5):
         up = [record.call(f"{number}-{key}") for key in keys]
