@@ -39,7 +39,8 @@ def kill(process: psutil.Process) -> Any:
 def test_a_worker_process_killed_in_the_middle_of_200_jobs_loses_none_and_doubles_none(
     jobs_alias: str, worker: Any
 ) -> None:
-    enqueue_many(deaf.call(0.02, str(n)) for n in range(200))
+    # Long enough that some are on their way whenever their process is killed.
+    enqueue_many(deaf.call(0.08, str(n)) for n in range(200))
     # Processes on PostgreSQL, one on SQLite, which takes no more.
     running = worker("--processes", "2" if jobs_alias == "default" else "1", LEASE=6)
     until(lambda: done() >= 40)

@@ -116,6 +116,13 @@ def fails(times: int = 10, key: str = "") -> str:
     return "at last"
 
 
+@job(idempotency_key=PER_CALL, retry=Retry(base=5, jitter=False))
+def fails_once() -> None:
+    """Fails on its first attempt; the second comes well after that."""
+    if current_job().attempt == 1:
+        raise ValueError("attempt 1 fails; password=hunter2")
+
+
 @job(idempotency_key=PER_CALL)
 def terminal() -> None:
     """Cannot be helped by trying again."""

@@ -11,7 +11,7 @@ from django.test import TestCase
 
 from django_jobs import enqueue, get
 from django_jobs.testing import MemoryQueue, advance, assert_enqueued, drain, memory_queue
-from tests.app.jobs import coroutine, fails, noop, record, terminal
+from tests.app.jobs import coroutine, fails_once, noop, record, terminal
 from tests.app.models import Ledger
 
 pytest_plugins = ["django_jobs.testing.plugin"]
@@ -30,7 +30,7 @@ class DrainTests(TestCase):
         assert drain() == []
 
     def test_time_passes_by_moving_rows(self) -> None:
-        job = enqueue(fails, times=1)
+        job = enqueue(fails_once)
         (ran,) = drain()
         assert ran.error.startswith("ValueError: attempt 1 fails; password=")
         assert get(job.id).state == "delayed"

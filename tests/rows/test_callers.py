@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
 from django.db import OperationalError, connections, transaction
 from django.test import TestCase
 
 import django_jobs
-from django_jobs import enqueue
-from django_jobs.models import picking, waking
+from django_jobs import aenqueue, enqueue, get
+from django_jobs.models import Job, picking, waking
 from django_jobs.models.waking import Hint
 from django_jobs.states import State
-from tests.app.jobs import noop
+from tests.app.jobs import noop, record
 from tests.rows.parties import make
 
 postgres_only = pytest.mark.django_db(transaction=True, databases="__all__")
@@ -90,3 +93,30 @@ def test_a_transaction_on_another_database_keeps_no_try_away() -> None:
     with transaction.atomic(using="other"), pytest.raises(OperationalError):
         picking.retrying(work)
     assert work.met == 3
+
+
+@postgres_only
+def test_a_cancelled_async_call_has_happened_or_not_and_answers_nobody_else() -> None:
+    """CON-10."""
+    chance = random.Random(3)
+
+    async def call(number: int) -> tuple[int, Any]:
+        patience = chance.uniform(0.0, 0.003) if chance.random() < 0.3 else 30
+        try:
+            return number, await asyncio.wait_for(aenqueue(record, str(number)), patience)
+        except TimeoutError:
+            return number, None
+
+    async def all_at_once() -> list[tuple[int, Any]]:
+        answers = await asyncio.gather(*[call(number) for number in range(300)])
+        await sync_to_async(connections.close_all)()  # All calls were made in one thread.
+        return answers
+
+    answers = asyncio.run(all_at_once())
+    answered = {number: answer for number, answer in answers if answer is not None}
+    assert 100 < len(answered) < 300
+    keys = dict(Job.objects.values_list("id", "idempotency_key"))
+    for number, answer in answered.items():
+        assert (answer.status, keys[answer.id]) == ("published", f"record:{number}")
+        assert get(answer.id).state == "ready"
+    assert len(set(keys.values())) == len(keys) <= 300

@@ -23,7 +23,7 @@ from django_jobs.models.outbox import ENTRY_TYPES
 from django_jobs.outcomes import Failure
 from django_jobs.states import State
 from tests.app.jobs import record
-from tests.rows.parties import at_once, jobs, make, party, row, run_of
+from tests.rows.parties import at_once, jobs, make, party, row, run_of, until_one_waits
 
 postgres_only = pytest.mark.django_db(transaction=True, databases="__all__")
 """For what needs row locks that two connections can hold at once."""
@@ -423,6 +423,13 @@ def deadlocks() -> Iterator[Counter[str]]:
         yield met
 
 
+def joined_as_in_a_large_table() -> None:
+    """Row by row in the order given: a scan of a small table would give all parties one order."""
+    with connections["default"].cursor() as cursor:
+        for other in ("hashjoin", "mergejoin", "seqscan"):
+            cursor.execute(f"SET enable_{other} = off")
+
+
 class Storm:
     """Parties that settle, renew, cancel, prune and publish the same rows in any order."""
 
@@ -433,13 +440,15 @@ class Storm:
         self.cancelled: set[Any] = set()
         self.seed = seed
 
-    def settler(self, part: int, of: int) -> Counter[str]:
+    def settler(self, part: int) -> Counter[str]:
+        """All of them settle all rows, as after lost replies: in its own order, each would meet."""
         chance = random.Random(self.seed + part)
-        mine = self.runs[part::of]
+        mine = list(self.runs)
         chance.shuffle(mine)
+        joined_as_in_a_large_table()
         with deadlocks() as met:
             while mine:
-                group, mine = mine[:40], mine[40:]
+                group, mine = mine[: len(mine) // 2 + 1], mine[len(mine) // 2 + 1 :]
                 self.settled |= jobs().succeed([(run, "1") for run in group])
         return met
 
@@ -483,7 +492,7 @@ class Storm:
 
     def blow(self) -> Counter[str]:
         met = at_once(
-            *[lambda part=part: self.settler(part, 3) for part in range(3)],
+            *[lambda part=part: self.settler(part) for part in range(3)],
             *[lambda part=part: self.renewer(part) for part in range(2)],
             *[lambda part=part: self.canceller(part) for part in range(2)],
             *[lambda part=part: self.publisher(part) for part in range(2)],
@@ -501,6 +510,26 @@ def weather_the_storm(count: int, seed: int) -> None:
     ended = Counter(Job.objects.values_list("state", flat=True))
     expected = {"done": len(storm.settled), "cancelled": len(storm.cancelled), "ready": 200}
     assert ended == Counter(expected)
+
+
+@postgres_only
+def test_a_settle_locks_its_rows_in_the_order_of_their_ids_whatever_order_they_came_in() -> None:
+    """CON-07. Where one of them is held by another, those before it are ours and none after it."""
+    ids = sorted(new_id() for _ in range(9))
+    rows = [make(State.RUNNING, id=id_) for id_ in ids[::-1]][::-1]  # No order of the table's.
+    runs = [(run_of(job), "1") for job in rows]
+    with party() as holder, party() as settler:
+        block = transaction.atomic()
+        holder.do(block.__enter__)
+        holder.do(lambda: list(jobs().filter(id=rows[4].id).select_for_update()))
+        settler.do(joined_as_in_a_large_table)
+        settling = settler.start(lambda: jobs().succeed(runs[::-1]))
+        until_one_waits()
+        with transaction.atomic():
+            free = {job.id for job in jobs().select_for_update(skip_locked=True)}
+        holder.do(block.__exit__, None, None, None)
+        assert settling.result(30) == {job.id for job in rows}
+    assert free == {job.id for job in rows[5:]}
 
 
 @postgres_only

@@ -311,7 +311,10 @@ def test_a_relay_that_meets_another_in_its_claim_goes_home_empty() -> None:
 
 
 @postgres_only
-def test_relays_side_by_side_publish_every_entry_once_in_the_order_of_its_transaction() -> None:
+def test_relays_side_by_side_publish_every_entry_once_in_the_order_of_its_transaction(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(relay, "BATCH", 4)  # Each transaction takes two claims.
     for batch in range(30):
         stage("default", *[noop.call(batch * 100 + n) for n in range(7)])
 
@@ -324,6 +327,12 @@ def test_relays_side_by_side_publish_every_entry_once_in_the_order_of_its_transa
     assert sum(at_once(*[until_empty] * 3)) == 210
     assert jobs().count() == 210
     assert set(outbox().values_list("outcome", flat=True)) == {PUBLISHED}
+    published: dict[Any, list[datetime]] = {}
+    for batch_id, at in outbox().order_by("seq").values_list("batch", "published_at"):
+        published.setdefault(batch_id, []).append(at)
+    assert len(published) == 30
+    assert all(times == sorted(times) for times in published.values())
+    assert any(len(set(times)) > 1 for times in published.values())
 
 
 # --- entries that fail ---------------------------------------------------------------------------

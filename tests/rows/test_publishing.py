@@ -263,7 +263,7 @@ def test_enqueues_of_one_key_at_the_same_moment_make_one_job() -> None:
 def test_two_publishers_of_the_same_keys_in_opposite_orders_do_not_wait_in_a_ring(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(picking, "retrying", lambda work, tries=3: work())
+    monkeypatch.setattr(picking, "retrying", lambda work, **_: work())
     keys = [f"k{number}" for number in range(300)]
     for number in range(5):
         up = [record.call(f"{number}-{key}") for key in keys]
@@ -350,7 +350,7 @@ def test_a_publish_sees_what_the_lock_it_waited_for_has_committed(
     """Direct publish runs on the caller's own connection, whatever its isolation level [d3]."""
     for calls in ([record.call("k")], [record.call("k"), record.call("l")]):
         if len(calls) > 1:  # A transaction, which needs no second try at READ COMMITTED.
-            monkeypatch.setattr(picking, "retrying", lambda work, tries=3: work())
+            monkeypatch.setattr(picking, "retrying", lambda work, **_: work())
         live = holder(State.RUNNING)
         with party() as body, party() as caller:
             setting = isolated(level)
@@ -364,6 +364,30 @@ def test_a_publish_sees_what_the_lock_it_waited_for_has_committed(
             assert {answer.status for answer in asking.result(30)} == {"published"}
             caller.do(setting.__exit__, None, None, None)
         jobs().all().delete()
+
+
+@LEVELS
+@postgres_only
+def test_a_publish_is_deduplicated_onto_the_holder_whose_commit_it_waited_for(
+    level: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a snapshot older than that commit PostgreSQL refuses the statement instead [d3]."""
+    monkeypatch.setattr(picking, "retrying", lambda work, **_: work())
+    with party() as first, party() as second:
+        block, setting = transaction.atomic(), isolated(level)
+        second.do(setting.__enter__)
+        first.do(block.__enter__)
+        (key,) = first.do(lambda: publishing.insert_jobs("default", [entry(name=record.name)]))
+        jobs_key = {"idempotency_key": "record:k"}
+        first.do(lambda: jobs().filter(id=key).update(**jobs_key))
+        asking = second.start(enqueue_many, [record.call("k"), record.call("l")])
+        until_one_waits()
+        first.do(block.__exit__, None, None, None)
+        try:
+            waited, free = asking.result(30)
+        finally:
+            second.do(setting.__exit__, None, None, None)
+    assert (waited.status, waited.job_id, free.status) == ("deduped", key, "published")
 
 
 @LEVELS

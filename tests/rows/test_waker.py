@@ -12,7 +12,8 @@ from django_jobs.loops.plan import Plan
 from django_jobs.loops.process import SQLITE_LEASE, Process
 from django_jobs.loops.waker import Waker
 from django_jobs.states import State
-from tests.rows.parties import make, row, run_of
+from tests.rows.parties import jobs, make, row, run_of
+from tests.rows.test_claiming import make_many
 
 
 def overdue() -> Any:
@@ -65,3 +66,16 @@ def test_what_a_waker_is_told_to_spare_stays_with_its_worker(jobs_alias: str) ->
     ours, lost = overdue(), overdue()
     assert Waker(0, spared=lambda: [ours.id]).tick() == 1
     assert (row(ours.id).state, row(lost.id).state) == (State.RUNNING, State.READY)
+
+
+@pytest.mark.django_db(transaction=True, databases="__all__")
+def test_the_few_expired_among_many_good_leases_are_found_at_once_and_many_in_bounded_parts() -> (
+    None
+):
+    """HBT-07."""
+    make_many(State.RUNNING, 300)
+    lost = {overdue().id for _ in range(10)}
+    assert {one.job_id for one in jobs().lapse(limit=10, max_crashes=3)} == lost
+    jobs().filter(state="running").update(lease_expires_at=Now() - timedelta(seconds=1))
+    parts = [len(jobs().lapse(limit=120, max_crashes=3)) for _ in range(4)]
+    assert parts == [120, 120, 60, 0]
