@@ -458,16 +458,16 @@ def test_blocked_jobs_get_room_in_turn_and_oldest_first(jobs_alias: str, limit: 
     make(State.READY)
     ids = {}
     for tenant in "ab":
-        for number in (1, 2):
+        for number in (1, 2, 3):
             job = make(State.READY, blocked=True, lane=f"{tenant}{number}", tenant=tenant)
-            jobs().filter(id=job.id).update(run_at=Now() - timedelta(hours=3 - number))
+            jobs().filter(id=job.id).update(run_at=Now() - timedelta(hours=4 - number))
             ids[job.id] = f"{tenant}{number}"
     served = []
-    for _ in range(5):
+    for _ in range(7):
         finish()
         relay.tick(jobs_alias)
         served += [ids[job.id] for job in ready()]
-    assert served == ["a1", "b1", "a2", "b2"]
+    assert served == ["a1", "b1", "a2", "b2", "a3", "b3"]
 
 
 def test_blocked_jobs_and_the_buffer_share_the_room(jobs_alias: str, limit: Limit) -> None:
