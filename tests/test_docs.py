@@ -10,10 +10,11 @@ import sys
 import sysconfig
 import venv
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from django_jobs import definitions
+from django_jobs import conf, definitions
 from django_jobs.models import Job
 from django_jobs.testing import drain
 from tests.waiting import until
@@ -146,16 +147,42 @@ def guarantees() -> dict[str, list[str]]:
     return {number: re.findall(r"`(test_\w+)`", proof) or [proof.strip()] for number, proof in rows}
 
 
-def test_every_guarantee_names_tests_that_exist() -> None:
-    written = {
+def written_tests() -> set[str]:
+    return {
         node.name
         for file in (ROOT / "tests").rglob("test_*.py")
         for node in ast.walk(ast.parse(file.read_text()))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     }
+
+
+def test_every_guarantee_names_tests_that_exist() -> None:
     named = {test for tests in guarantees().values() for test in tests}
-    missing = {test for test in named - written if not test.startswith("not built yet: ")}
+    missing = {test for test in named - written_tests() if not test.startswith("not built yet: ")}
     assert not missing
+
+
+OVERFLOW = "docs/reference/overflow.md"
+
+
+def test_every_case_of_the_overflow_buffer_names_tests_that_exist() -> None:
+    text = (ROOT / OVERFLOW).read_text()
+    assert not set(re.findall(r"`(test_\w+)`", text)) - written_tests()
+    first = [row.split(" | ")[0].strip("| ") for row in re.findall(r"^\| [\dR].*$", text, re.M)]
+    told = set()
+    for numbers in ", ".join(first).split(", "):
+        letter = "R" if numbers.startswith("R") else ""
+        ends = [int(number.strip("R")) for number in numbers.split(" to ")]
+        told |= {f"{letter}{number}" for number in range(ends[0], ends[-1] + 1)}
+    wanted = {*range(81, 85), 97, *range(99, 139)}
+    assert told == {str(n) for n in wanted} | {f"R{n}" for n in range(24, 38)}
+
+
+def test_the_settings_of_the_overflow_buffer_are_as_its_page_shows_them() -> None:
+    shown: dict[str, Any] = {}
+    exec(block(OVERFLOW, "# settings.py"), shown)
+    settings = conf.parse(shown["DJANGO_JOBS"])
+    assert (settings.ready_limit("imports"), settings.ready_limit("mail")) == (500, 10_000)
 
 
 def test_no_required_guarantee_is_left_out() -> None:

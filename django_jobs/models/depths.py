@@ -123,10 +123,12 @@ def _overflows(queue: str, gauge: Gauge, before: Gauge | None) -> bool:
 
 def is_buffered(queue: str) -> bool:
     """Whether committed entries of any outbox want room in ``queue``."""
-    return any(
-        publishing.outbox(alias).pending().filter(buffer=queue).order_by("tenant", "seq").exists()
-        for alias in conf.current().outbox_aliases
-    )
+    for alias in conf.current().outbox_aliases:
+        entries = publishing.outbox(alias).pending().filter(buffer=queue)
+        # Not exists(), which drops the order, and with it the index that has this order.
+        if entries.order_by("tenant", "seq").values_list("seq", flat=True).first() is not None:
+            return True
+    return False
 
 
 def count(queue: str, made_ready: int) -> None:

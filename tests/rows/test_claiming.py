@@ -18,7 +18,7 @@ from django.db.models.functions import Now
 from django_jobs import enqueue_many
 from django_jobs.errors import NotCancellable
 from django_jobs.ids import new_id, new_token
-from django_jobs.models import Job, Run, peeking, picking, publishing
+from django_jobs.models import Job, Run, depths, peeking, picking, publishing
 from django_jobs.models.outbox import ENTRY_TYPES
 from django_jobs.outcomes import Failure
 from django_jobs.states import State
@@ -266,6 +266,23 @@ def hot_statements(alias: str) -> dict[str, tuple[set[str], Callable[[], Any]]]:
             {"django_jobs_outbox_pending"},
             lambda: outbox.claim(token, limit=500, lease=30),
         ),
+        "count what is ready": ({"django_jobs_job_claim"}, lambda: depths.look(["default"])),
+        "unblock": (
+            {"django_jobs_job_waiting"},
+            lambda: jobs().unblock([{"buffer": "default", "room": 9, "after": "a"}]),
+        ),
+        "look for quarantined": (
+            {"django_jobs_outbox_aside"},
+            lambda: outbox.quarantined_queues(),
+        ),
+        "give another chance": (
+            {"django_jobs_outbox_aside"},
+            lambda: outbox.revive("default", limit=5),
+        ),
+        "is anything buffered": (
+            {"django_jobs_outbox_pending"},
+            lambda: depths.is_buffered("default"),
+        ),
         "read claimed entries": (
             {"pkey|django_jobs_outbox_pending"},
             lambda: outbox.claimed(token, seqs),
@@ -273,6 +290,7 @@ def hot_statements(alias: str) -> dict[str, tuple[set[str], Callable[[], Any]]]:
         "peek": (
             {
                 "django_jobs_outbox_pending",
+                "django_jobs_job_waiting",
                 "django_jobs_job_due",
                 "django_jobs_job_claim",
                 "django_jobs_job_lease",
