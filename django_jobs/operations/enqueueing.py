@@ -91,7 +91,8 @@ def _must_wait(alias: str, requests: Sequence[Request]) -> bool:
     """
     if connections[alias].in_atomic_block:
         return False
-    queues = {r.queue for r in requests if not (r.bypass or r.delay or r.run_at)}
+    waiting = (r for r in requests if not (r.bypass or r.delay or r.run_at or r.lane is not None))
+    queues = {r.queue for r in waiting}
     return any(_is_full(queue) for queue in queues)
 
 
@@ -229,7 +230,7 @@ def _publish(alias: str, requests: Sequence[Request]) -> list[Enqueued]:
 
 def _in_its_lane(entry: Entry) -> Entry:
     """``entry``; over its queue's limit one of a lane becomes a job at once, but a blocked one."""
-    if entry["lane"] is None:
+    if entry["lane"] is None or entry["bypass"]:
         return entry
     return {**entry, "blocked": _is_full(entry["queue"])}
 

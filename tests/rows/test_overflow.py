@@ -26,8 +26,8 @@ from django_jobs.models.peeking import peek
 from django_jobs.signals import queue_overflowing
 from django_jobs.states import State
 from django_jobs.testing import drain
-from tests.app.jobs import noop, record
-from tests.rows.parties import at_once, jobs, make, party
+from tests.app.jobs import noop, record, reindex
+from tests.rows.parties import at_once, jobs, make, party, row
 from tests.rows.test_claiming import entry as lane_entry
 from tests.rows.test_outbox import entry, outbox, pass_time, postgres_only, spoil, stage
 
@@ -728,3 +728,23 @@ def test_jobs_are_counted_no_further_than_the_limit(jobs_alias: str, limit: Limi
     assert {queue: gauge.depth for queue, gauge in known.items()} == {"default": 4, "other": 1}
     assert [known[queue].waiting for queue in ("default", "other")] == [True, False]
     assert Job.objects.count() == 12
+
+
+def test_a_direct_call_of_a_lane_over_the_limit_is_a_blocked_row_and_ends_the_older_run(
+    jobs_alias: str, settings: Any
+) -> None:
+    """It holds its lane from now on, and gets its turn as room appears."""
+    settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "MAX_READY": 2}
+    older = enqueue(reindex, 1, "a")
+    (run,) = jobs().claim("default", room=1, lease=60, worker="w")
+    enqueue_many([noop.call(), noop.call()])
+    depths.forget()
+    newer = enqueue(reindex, 1, "b")
+    bypassing = enqueue(reindex.using(bypass=True), 2, "c")
+    assert newer.status == bypassing.status == "published"
+    assert (row(newer.id).state, row(newer.id).blocked) == ("ready", True)
+    assert not row(bypassing.id).blocked
+    assert not jobs().still_held([run])
+    assert row(older.id).superseded_by == newer.id
+    drain()
+    assert row(newer.id).state == "done"
