@@ -62,6 +62,8 @@ class Settings:
     """How long finished jobs are kept, per state."""
     outbox_retention: float = DAY
     """How long published outbox entries are kept."""
+    event_retention: float = 7 * DAY
+    """How long an event counts that is emitted without `expires=`."""
 
     def __post_init__(self) -> None:
         for name in _POSITIVE:
@@ -90,6 +92,7 @@ _POSITIVE = (
     "janitor_interval",
     "shutdown_grace",
     "outbox_retention",
+    "event_retention",
 )
 
 

@@ -19,14 +19,21 @@ from django.db import OperationalError
 from django_jobs import conf, definitions
 from django_jobs import connections as sessions
 from django_jobs.current import CurrentJob, running
-from django_jobs.errors import Interrupted, JobTimeout
+from django_jobs.errors import (
+    Interrupted,
+    JobTimeout,
+    Suspended,
+    UnknownValue,
+    VersionUnknown,
+)
 from django_jobs.failures import failure_of
 from django_jobs.leases import Held
 from django_jobs.models import Job, OwnRows, Run
 from django_jobs.outcomes import Buried, Lost, Outcome, Parked, Retried, Shed, Succeeded
 from django_jobs.payloads import encode_value
-from django_jobs.retries import decide
+from django_jobs.retries import Decision, decide
 from django_jobs.signals import job_started
+from django_jobs.steps.journal import Journal
 
 logger = logging.getLogger("django_jobs.executor")
 
@@ -57,7 +64,7 @@ def run_body(held: Held) -> Outcome:
             if definition.atomic is not None:
                 return _settled_by_body(held, definition, arguments)
             value = definition.fn(**arguments)
-        return _result(held, definition, value)
+        return _ended(held, definition, value)
     except BaseException as error:
         return _failed(held, definition, error)
     finally:
@@ -93,7 +100,7 @@ async def arun_body(held: Held) -> Outcome:
         held.interrupt = cancel
         if _told_to_stop(held):
             cancel()
-        return _result(held, definition, await body)
+        return _ended(held, definition, await body)
     except BaseException as error:
         return _failed(held, definition, error)
     finally:
@@ -117,6 +124,7 @@ def _begin(held: Held, definition: Definition) -> tuple[CurrentJob, dict[str, An
     payload = run.payload if run.payload is not None else Job.objects.all().payload_of(run.id)
     arguments = definition.arguments.decode(payload)
     deadline = None if run.timeout is None else time.monotonic() + run.timeout
+    rows = OwnRows(run)
     current = held.current = CurrentJob(
         id=run.id,
         name=run.name,
@@ -125,8 +133,9 @@ def _begin(held: Held, definition: Definition) -> tuple[CurrentJob, dict[str, An
         tenant=run.tenant,
         traceparent=run.traceparent,
         deadline=deadline,
-        rows=OwnRows(run),
+        rows=rows,
     )
+    current.journal = Journal(current, rows, definition.versions)
     job_started.send_robust(sender=run.name, run=run)
     return current, arguments
 
@@ -149,8 +158,19 @@ def _result(held: Held, definition: Definition, value: Any) -> Succeeded:
     return Succeeded(result)
 
 
+def _ended(held: Held, definition: Definition, value: Any) -> Outcome:
+    journal = None if held.current is None else held.current.journal
+    if journal is not None and journal.suspension is not None:
+        raise journal.suspension  # The body has swallowed it.
+    return _result(held, definition, value)
+
+
 def _failed(held: Held, definition: Definition, error: BaseException) -> Outcome:
     run = held.run
+    if isinstance(error, Suspended):
+        return Parked(error.delay, error.reason)
+    if isinstance(error, VersionUnknown | UnknownValue):
+        return Parked(conf.current().unknown_delay, str(error))
     if held.timed_out and not isinstance(error, JobTimeout):
         # What surfaced is the statement or task that the deadline cancelled.
         late = JobTimeout(f"job {run.name} ran longer than its timeout of {run.timeout} s")
@@ -162,10 +182,18 @@ def _failed(held: Held, definition: Definition, error: BaseException) -> Outcome
     ):
         return Lost() if held.lost else Shed("stopped")
     decision = decide(definition.retry, error, run.attempt, run.max_attempts)
+    if _is_stored_end(held, error):
+        decision = Decision(again=False, delay=0.0, reason="terminal")
     failure = failure_of(error)
     if decision.again:
         return Retried(failure, decision.delay)
     return Buried(failure, decision.reason, keep=definition.retry.dead_letter)
+
+
+def _is_stored_end(held: Held, error: BaseException) -> bool:
+    """Whether a step has stored this error as its end: the next attempt would meet it again."""
+    journal = None if held.current is None else held.current.journal
+    return journal is not None and any(one is error for one in journal.final)
 
 
 def _told_to_stop(held: Held) -> bool:

@@ -53,6 +53,7 @@ class Declared:
     key: Derivation | None
     tenant: Derivation | None
     atomic: str | None
+    versions: tuple[str, ...]
 
 
 class Definition(Generic[P, R]):
@@ -61,6 +62,7 @@ class Definition(Generic[P, R]):
     ``fn`` is the body; ``arguments`` and ``result`` say what it takes and returns; ``options``
     are those of ``using()``. ``key`` is ``None`` for ``PER_CALL``, ``tenant`` for no tenant.
     ``atomic`` is the alias in whose transaction body and success are stored, or ``None``.
+    ``versions`` are those of its code: this one, then the older ones that it understands.
     """
 
     def __init__(self, fn: Callable[P, R], declared: Declared) -> None:
@@ -78,6 +80,7 @@ class Definition(Generic[P, R]):
         self.key = declared.key
         self.tenant = declared.tenant
         self.atomic = declared.atomic
+        self.versions = declared.versions
         self.module = fn.__module__
         # Attributes that the function carries stay its own: one may be called like ours.
         functools.update_wrapper(self, fn, updated=())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ParamSpec, TypeVar
@@ -30,6 +30,9 @@ from django_jobs.keys import (
 )
 from django_jobs.retries import Retry
 
+MAX_VERSION = 50
+"""Characters of a version."""
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -47,6 +50,7 @@ class Given:
     max_payload: Any
     name: Any
     atomic: Any
+    version: Any
 
 
 def job(
@@ -62,27 +66,26 @@ def job(
     max_payload: int | None = None,
     name: str | None = None,
     atomic: bool | str = False,
+    version: str | Sequence[str] = "",
 ) -> Callable[[Callable[P, R]], Definition[P, R]]:
     """Makes a function a durable job. It stays a function: calling it runs its body.
 
-    - ``idempotency_key`` (required): which calls are the same work. While a job with the same key
-      is live, running included, further calls are answered with it. A template over argument
-      names (``"charge:{order_id}"``), a callable that takes arguments by name, or ``PER_CALL``.
+    - ``idempotency_key`` (required): which calls are the same work, while a job of it is live. A
+      template over arguments (``"charge:{order_id}"``), a callable of them, or ``PER_CALL``.
     - ``tenant``: whose work it is, in the same forms; keys of two tenants never meet.
     - ``queue``, ``priority`` (smaller runs first), ``retry``.
     - ``timeout``: of each attempt, in seconds or as ``timedelta``.
     - ``max_payload``: bytes of the arguments as JSON; the setting ``MAX_PAYLOAD`` by default.
     - ``name``: what rows carry; by default the dotted path. Give it before you move the function.
-    - ``atomic``: the body runs in one transaction with the record that it is done, so that what it
-      writes there happens exactly once. ``True`` means the database ``default``; an alias names
-      another. It must be the one that holds the jobs.
+    - ``atomic``: body and success are one transaction, so that what it writes happens exactly once;
+      ``True`` or an alias: of the database that holds the jobs.
+    - ``version``: stored with its steps. A run of another one is parked; ``("2", "")`` takes both.
 
     Raises ``DeclarationError``, always with the edit that mends it.
     """
     _refuse_bare(misplaced)
-    given = Given(
-        idempotency_key, tenant, queue, priority, retry, timeout, max_payload, name, atomic
-    )
+    texts, numbers = (idempotency_key, tenant, queue), (priority, retry, timeout, max_payload)
+    given = Given(*texts, *numbers, name, atomic, version)
 
     def decorate(fn: Callable[P, R]) -> Definition[P, R]:
         return _declare(fn, given)
@@ -116,6 +119,7 @@ def _declare(fn: Callable[P, R], given: Given) -> Definition[P, R]:
             if given.tenant is None
             else derivation(given.tenant, names, job=path, field="tenant", chars=MAX_TENANT),
             atomic=_atomic(fn, given.atomic),
+            versions=_versions(fn, given.version),
         ),
     )
     if django_settings.configured:
@@ -187,6 +191,16 @@ def _timeout(value: float | timedelta | None, path: str) -> float | None:
     if value is not None and not length:
         raise DeclarationError(f"{path}: timeout={value!r}; write finite seconds above 0, or None.")
     return length
+
+
+def _versions(fn: Any, given: Any) -> tuple[str, ...]:
+    versions = (given,) if isinstance(given, str) else tuple(given)
+    plain = all(isinstance(v, str) and len(v) <= MAX_VERSION and v.isprintable() for v in versions)
+    if not versions or not plain:
+        raise DeclarationError(
+            f'{_path(fn)}: version={given!r}; write a short text, or several: version=("2", "1").'
+        )
+    return versions
 
 
 def _atomic(fn: Any, value: bool | str) -> str | None:

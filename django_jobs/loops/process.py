@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from django_jobs import conf
 from django_jobs.connections import prepare_sqlite
+from django_jobs.current import enter_worker_process
 from django_jobs.ids import new_token
 from django_jobs.leases import UNSTARTED_LIMIT, LeaseBook
 from django_jobs.loops import janitor, relay
@@ -85,6 +86,7 @@ class Process:
         self.ended = threading.Event()
         self.exit_code = 0
         self._staged = True
+        self._emitted = False
         self._quiet = 0
         self._janitor_due = time.monotonic() + settings.janitor_interval * random.random()
         self._beat_all, self._look_due = False, 0.0
@@ -103,6 +105,7 @@ class Process:
 
     def start(self) -> None:
         """Start every thread; returns at once."""
+        enter_worker_process()
         prepare_sqlite()
         self._unsubscribe = subscribe(self._on_hint)
         self.worker.start()
@@ -134,6 +137,9 @@ class Process:
             self.control.wake()
         elif hint is Hint.READY:
             self.claimer.wake()
+        elif hint is Hint.EMITTED:
+            self._emitted = True
+            self.control.wake()
         else:
             self._beat_all = True
             self.lease_thread.wake()
@@ -172,7 +178,8 @@ class Process:
         else:
             pause = settings.idle_poll * min(2.5, 1.0 + 0.5 * max(0, self._quiet - 1))
         pause *= random.uniform(0.9, 1.1)
-        if self._staged:
+        emitted, self._emitted = self._emitted, False
+        if self._staged or emitted:  # A second hint within the window of the first was not sent.
             pause = min(pause, 0.02 if not busy else 0.05)
         return pause if next_due is None else max(0.0, min(pause, next_due))
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 from django_jobs import conf
-from django_jobs.models import Job, Lapsed, picking
+from django_jobs.models import Event, Job, Lapsed, picking
 from django_jobs.models.waking import Hint, notify
 from django_jobs.signals import job_lapsed
 from django_jobs.states import State
@@ -29,6 +29,26 @@ def wake() -> int:
     if woken:
         notify(conf.current().database, Hint.READY)
     return woken
+
+
+def answer() -> int:
+    """Match events to waits, and wake the runs that go on; how many moved or were looked at.
+
+    Two steps on purpose: an answer stays on its step until the run takes it, so that a run that
+    suspends at this very moment is found by the next look.
+    """
+    events, jobs = Event.objects.all(), Job.objects.all()
+    moved = 0
+    while True:
+        looked_at: int = picking.retrying(lambda: events.match(BATCH)[0])
+        moved += looked_at
+        if looked_at < BATCH:
+            break
+    moved += len(picking.retrying(lambda: events.answer_parents(BATCH)))
+    woken = picking.retrying(lambda: jobs.wake_answered(limit=BATCH))
+    if woken:
+        notify(conf.current().database, Hint.READY)
+    return moved + len(woken)
 
 
 def lapse(worker: str = "") -> list[Lapsed]:
@@ -69,7 +89,7 @@ class Waker:
         now = time.monotonic()
         if self._seen_since is None:
             self._seen_since = now
-        moved = wake()
+        moved = wake() + answer()
         while self._lost_workers:
             moved += len(lapse(self._lost_workers[0]))
             self._lost_workers.pop(0)

@@ -1,6 +1,7 @@
 """The tables and every statement on them."""
 
 from django_jobs.models.attempt import Attempt
+from django_jobs.models.event import Event, EventQuerySet
 from django_jobs.models.job import Job, JobQuerySet
 from django_jobs.models.lane import Lane
 from django_jobs.models.moves import NO_FLOOR, Floor
@@ -9,10 +10,13 @@ from django_jobs.models.own_rows import Fence, OwnRows
 from django_jobs.models.permit import Permit
 from django_jobs.models.rescue import Lapsed
 from django_jobs.models.run import Run
+from django_jobs.models.step import Step
 
 __all__ = [
     "NO_FLOOR",
     "Attempt",
+    "Event",
+    "EventQuerySet",
     "Fence",
     "Floor",
     "Job",
@@ -24,4 +28,5 @@ __all__ = [
     "OwnRows",
     "Permit",
     "Run",
+    "Step",
 ]

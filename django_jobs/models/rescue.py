@@ -18,6 +18,7 @@ from django_jobs.models import picking
 from django_jobs.models.attempt import Attempt
 from django_jobs.models.moves import Moves
 from django_jobs.models.run import Run
+from django_jobs.models.step import Step
 from django_jobs.outcomes import Failure
 from django_jobs.states import State
 
@@ -43,6 +44,19 @@ class RescueMoves(Moves):
     def wake(self, *, limit: int) -> list[str]:
         """WAKE up to ``limit`` due rows, the most urgent first; the queue of each."""
         return [row[0] for row in picking.run(self.db, "wake", {"limit": limit})]
+
+    def wake_answered(self, *, limit: int) -> list[str]:
+        """WAKE up to ``limit`` suspended rows whose waits are answered; the queue of each."""
+        # Asked without a lock first: there is nearly never one.
+        if not Step.objects.using(self.db).filter(status=picking.constant("answered")).exists():
+            return []
+        with picking.own_transaction(self.db):
+            woken = picking.run(self.db, "wake_answered", {"limit": limit})
+            # Once for each answer: a run that does not take it must not be woken for ever.
+            ids = [picking.to_uuid(row[1]) for row in woken]
+            told = Step.objects.using(self.db).filter(status="answered", job_id__in=ids)
+            told.update(status="woken")
+        return [row[0] for row in woken]
 
     def lapse(self, *, limit: int, max_crashes: int, worker: str = "") -> list[Lapsed]:
         """LAPSE rows whose lease ran out.
@@ -154,11 +168,13 @@ class RescueMoves(Moves):
         history = self.filter(state__in=[picking.constant(known) for known in states.FINISHED])
         old = history.filter(state=state, finished_at__lt=Now() - timedelta(seconds=age))
         with picking.own_transaction(self.db):
-            ids: Sequence[UUID] = list(
+            rows = list(
                 old.order_by("finished_at")
                 .select_for_update(skip_locked=True)
-                .values_list("id", flat=True)[:limit]
+                .values_list("id", "run_id")[:limit]
             )
+            ids: Sequence[UUID] = [id_ for id_, _ in rows]
+            Step.objects.using(self.db).filter(run_id__in=[run_id for _, run_id in rows]).delete()
             Attempt.objects.using(self.db).filter(job_id__in=ids).delete()
             deleted, _ = self.filter(id__in=ids, state=state).delete()
         return deleted
