@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from django_jobs import PER_CALL, Retry, conf, job
+from django_jobs import PER_CALL, Retry, conf, current_job, job, step
+from tests.app.jobs import move
 from tests.app.models import Ledger
 
 FAST = Retry(max_attempts=3, base=0.05, jitter=False)
@@ -42,3 +43,20 @@ async def astepping() -> Any:
 def tenanted_stepping(tenant: str) -> Any:
     """The same for a tenant."""
     return body()
+
+
+@job(idempotency_key=PER_CALL, retry=FAST)
+def pays(amount: int) -> str:
+    """Moves money in an atomic step, between steps that move none."""
+    step.run("before", str, amount)
+    step.run("move", move, amount, atomic=conf.current().database)
+    return step.run("after", str, "paid")
+
+
+@job(idempotency_key=PER_CALL, retry=FAST)
+def pays_in_a_block(amount: int) -> str:
+    """Moves money in a fenced block that remembers that it has."""
+    with current_job().atomic():
+        current_job().progress("paying")
+        step.run("move", move, amount, atomic=conf.current().database)
+    return "paid"
