@@ -205,6 +205,8 @@ class Process:
     def _settle(self) -> float:
         if self.settler.tick():
             self.claimer.wake()
+            if self.waker.parents_wait:
+                self.control.wake()
         return self._settle_pause
 
     def _watch(self, beat: float) -> float:

@@ -1,7 +1,7 @@
 """The tables and every statement on them."""
 
 from django_jobs.models.attempt import Attempt
-from django_jobs.models.event import Event, EventQuerySet
+from django_jobs.models.event import Event, EventQuerySet, Waits
 from django_jobs.models.job import Job, JobQuerySet
 from django_jobs.models.lane import Lane
 from django_jobs.models.moves import NO_FLOOR, Floor
@@ -29,4 +29,5 @@ __all__ = [
     "Permit",
     "Run",
     "Step",
+    "Waits",
 ]

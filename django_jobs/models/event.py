@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ClassVar
 from uuid import UUID
@@ -14,7 +15,15 @@ from django.db.models.functions import Now
 from django_jobs import conf
 from django_jobs.models import picking
 from django_jobs.models.job import Job
-from django_jobs.models.step import Step
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """Whether events are unmatched, parents wait for jobs, and answers have woken nobody yet."""
+
+    events: bool
+    parents: bool
+    answers: bool
 
 
 class EventQuerySet(models.QuerySet["Event"]):
@@ -39,15 +48,16 @@ class EventQuerySet(models.QuerySet["Event"]):
             found = found.filter(match=match)
         return found.order_by("seq").values_list("seq", "payload").first()
 
+    def waits(self) -> Waits:
+        """What there is to match, to look at and to wake for; one statement, no locks."""
+        return Waits(*(bool(one) for one in picking.run(self.db, "waits", {})[0]))
+
     def match(self, limit: int) -> tuple[int, int]:
         """Answer the steps that wait for events not looked at yet; how many events, and steps.
 
         In commit visibility: an event is looked at once it can be seen, however old its number.
         """
         with picking.own_transaction(self.db):
-            # Asked without a lock first: there is nearly never one.
-            if not self.filter(matched_at=None).exists():
-                return 0, 0
             fresh = [row[0] for row in picking.run(self.db, "fresh_events", {"limit": limit})]
             if not fresh:
                 return 0, 0
@@ -58,12 +68,6 @@ class EventQuerySet(models.QuerySet["Event"]):
 
     def answer_parents(self, limit: int) -> list[UUID]:
         """Answer the steps whose jobs have ended; the jobs that waited."""
-        waiting = Step.objects.using(self.db).filter(
-            status=picking.constant("waiting"), child__isnull=False
-        )
-        # Asked without a lock first: there is mostly none.
-        if not waiting.exists():
-            return []
         rows = picking.run(self.db, "answer_parents", {"limit": limit})
         return [picking.to_uuid(row[0]) for row in rows]
 

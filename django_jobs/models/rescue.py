@@ -47,9 +47,6 @@ class RescueMoves(Moves):
 
     def wake_answered(self, *, limit: int) -> list[str]:
         """WAKE up to ``limit`` suspended rows whose waits are answered; the queue of each."""
-        # Asked without a lock first: there is nearly never one.
-        if not Step.objects.using(self.db).filter(status=picking.constant("answered")).exists():
-            return []
         with picking.own_transaction(self.db):
             woken = picking.run(self.db, "wake_answered", {"limit": limit})
             # Once for each answer: a run that does not take it must not be woken for ever.
