@@ -12,7 +12,14 @@ from dataclasses import dataclass, field
 from typing import Any, ParamSpec, Protocol, TypeVar
 from uuid import UUID
 
-from django_jobs.errors import FenceRefused, JobTimeout, LeaseLost, NoCurrentJob, StepTimeout
+from django_jobs.errors import (
+    DeadlinePassed,
+    FenceRefused,
+    JobTimeout,
+    LeaseLost,
+    NoCurrentJob,
+    StepTimeout,
+)
 from django_jobs.steps.journal import Journal, StepRows
 
 P = ParamSpec("P")
@@ -77,6 +84,8 @@ class CurrentJob:
     traceparent: str = ""
     deadline: float | None = None
     """``time.monotonic()`` at which the attempt times out, or ``None``."""
+    job_deadline: float | None = None
+    """``time.monotonic()`` at which the job's own ``deadline`` passes, or ``None``."""
     cancelled: Flag = field(default_factory=Flag)
     """Set when the body should end: the job was cancelled or lost, or its time is over."""
     rows: OwnRows | None = None
@@ -92,6 +101,12 @@ class CurrentJob:
         """Seconds until the attempt times out (0 when it has), or ``None`` without a timeout."""
         return None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
 
+    def out_of_time(self) -> JobTimeout:
+        """What ends an attempt whose time is over: its own, or that of the whole job."""
+        if self.job_deadline is not None and self.job_deadline <= time.monotonic():
+            return DeadlinePassed(f"job {self.name} was not done by its deadline")
+        return JobTimeout(f"job {self.name} ran longer than its timeout")
+
     @property
     def step_is_late(self) -> bool:
         """Whether a step that runs now is out of time."""
@@ -100,11 +115,12 @@ class CurrentJob:
     def check(self) -> None:
         """Call this now and then in long loops.
 
-        Raises ``JobTimeout`` when the attempt's time is over (``StepTimeout``: the step's), and
+        Raises ``JobTimeout`` when the attempt's time is over (``StepTimeout``: the step's,
+        ``DeadlinePassed``: the job's), and
         ``LeaseLost`` (which no ``except Exception`` swallows) when the run must stop otherwise.
         """
         if self.remaining == 0.0:
-            raise JobTimeout(f"job {self.name} ran longer than its timeout")
+            raise self.out_of_time()
         if self.step_is_late:
             raise StepTimeout(f"job {self.name}: a step ran longer than its timeout")
         if self.cancelled.is_set():

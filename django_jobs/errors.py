@@ -243,7 +243,7 @@ class VersionUnknown(Interrupted):
         super().__init__(
             f"The steps of this run were stored by version {', '.join(map(repr, began))} of job "
             f"{job}; this release understands {', '.join(map(repr, known))}. Deploy code that does "
-            "(version=(new, old)), or retry the job from its first step."
+            "(version=(new, old)); or cancel the job and retry it from its first step."
         )
 
 

@@ -124,7 +124,7 @@ def _begin(held: Held, definition: Definition) -> tuple[CurrentJob, dict[str, An
     payload = run.payload if run.payload is not None else Job.objects.all().payload_of(run.id)
     arguments = definition.arguments.decode(payload)
     deadline = None if run.timeout is None else time.monotonic() + run.timeout
-    rows = OwnRows(run)
+    rows, job_deadline = OwnRows(run), _job_deadline(run, definition)
     current = held.current = CurrentJob(
         id=run.id,
         name=run.name,
@@ -132,12 +132,30 @@ def _begin(held: Held, definition: Definition) -> tuple[CurrentJob, dict[str, An
         max_attempts=run.max_attempts,
         tenant=run.tenant,
         traceparent=run.traceparent,
-        deadline=deadline,
+        deadline=min(filter(None, (deadline, job_deadline)), default=None),
+        job_deadline=job_deadline,
         rows=rows,
     )
     current.journal = Journal(current, rows, definition.versions)
+    if job_deadline is not None:
+        current.check()
     job_started.send_robust(sender=run.name, run=run)
     return current, arguments
+
+
+def _job_deadline(run: Run, definition: Definition) -> float | None:
+    """``time.monotonic()`` of the job's deadline. Costs a statement where one is declared."""
+    if definition.deadline is None:
+        return None
+    running_for: float = Job.objects.all().running_for(run.id)
+    declared: float = definition.deadline
+    return time.monotonic() + declared - running_for
+
+
+def _until_deadline(held: Held, delay: float) -> float:
+    """``delay``, but not past the job's deadline: at that the job has to end."""
+    deadline = None if held.current is None else held.current.job_deadline
+    return delay if deadline is None else max(0.0, min(delay, deadline - time.monotonic()))
 
 
 def _settled_by_body(held: Held, definition: Definition, arguments: dict[str, Any]) -> Outcome:
@@ -168,12 +186,13 @@ def _ended(held: Held, definition: Definition, value: Any) -> Outcome:
 def _failed(held: Held, definition: Definition, error: BaseException) -> Outcome:
     run = held.run
     if isinstance(error, Suspended):
-        return Parked(error.delay, error.reason)
+        return Parked(_until_deadline(held, error.delay), error.reason)
     if isinstance(error, VersionUnknown | UnknownValue):
         return Parked(conf.current().unknown_delay, str(error))
     if held.timed_out and not isinstance(error, JobTimeout):
         # What surfaced is the statement or task that the deadline cancelled.
-        late = JobTimeout(f"job {run.name} ran longer than its timeout of {run.timeout} s")
+        assert held.current is not None
+        late = held.current.out_of_time()
         late.__cause__ = error
         error = late
     elif isinstance(error, Interrupted) or (
@@ -186,7 +205,7 @@ def _failed(held: Held, definition: Definition, error: BaseException) -> Outcome
         decision = Decision(again=False, delay=0.0, reason="terminal")
     failure = failure_of(error)
     if decision.again:
-        return Retried(failure, decision.delay)
+        return Retried(failure, _until_deadline(held, decision.delay))
     return Buried(failure, decision.reason, keep=definition.retry.dead_letter)
 
 

@@ -54,6 +54,7 @@ class Declared:
     tenant: Derivation | None
     atomic: str | None
     versions: tuple[str, ...]
+    deadline: float | None
 
 
 class Definition(Generic[P, R]):
@@ -81,6 +82,7 @@ class Definition(Generic[P, R]):
         self.tenant = declared.tenant
         self.atomic = declared.atomic
         self.versions = declared.versions
+        self.deadline = declared.deadline
         self.module = fn.__module__
         # Attributes that the function carries stay its own: one may be called like ours.
         functools.update_wrapper(self, fn, updated=())

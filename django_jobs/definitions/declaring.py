@@ -51,6 +51,7 @@ class Given:
     name: Any
     atomic: Any
     version: Any
+    deadline: Any
 
 
 def job(
@@ -67,6 +68,7 @@ def job(
     name: str | None = None,
     atomic: bool | str = False,
     version: str | Sequence[str] = "",
+    deadline: float | timedelta | None = None,
 ) -> Callable[[Callable[P, R]], Definition[P, R]]:
     """Makes a function a durable job. It stays a function: calling it runs its body.
 
@@ -74,7 +76,8 @@ def job(
       template over arguments (``"charge:{order_id}"``), a callable of them, or ``PER_CALL``.
     - ``tenant``: whose work it is, in the same forms; keys of two tenants never meet.
     - ``queue``, ``priority`` (smaller runs first), ``retry``.
-    - ``timeout``: of each attempt, in seconds or as ``timedelta``.
+    - ``timeout``: of each attempt, in seconds or as ``timedelta``; ``deadline``: of the whole job,
+      sleeps and retries included, from its first start.
     - ``max_payload``: bytes of the arguments as JSON; the setting ``MAX_PAYLOAD`` by default.
     - ``name``: what rows carry; by default the dotted path. Give it before you move the function.
     - ``atomic``: body and success are one transaction, so that what it writes happens exactly once;
@@ -85,7 +88,7 @@ def job(
     """
     _refuse_bare(misplaced)
     texts, numbers = (idempotency_key, tenant, queue), (priority, retry, timeout, max_payload)
-    given = Given(*texts, *numbers, name, atomic, version)
+    given = Given(*texts, *numbers, name, atomic, version, deadline)
 
     def decorate(fn: Callable[P, R]) -> Definition[P, R]:
         return _declare(fn, given)
@@ -113,6 +116,7 @@ def _declare(fn: Callable[P, R], given: Given) -> Definition[P, R]:
             priority=_priority(given.priority, path),
             retry=_retry(given.retry, path),
             timeout=_timeout(given.timeout, path),
+            deadline=_timeout(given.deadline, path, "deadline"),
             max_payload=_max_payload(given.max_payload, path),
             key=_key(given.key, names, path),
             tenant=None
@@ -186,10 +190,10 @@ def _retry(value: object, path: str) -> Retry:
     return value
 
 
-def _timeout(value: float | timedelta | None, path: str) -> float | None:
+def _timeout(value: float | timedelta | None, path: str, name: str = "timeout") -> float | None:
     length = seconds(value)
     if value is not None and not length:
-        raise DeclarationError(f"{path}: timeout={value!r}; write finite seconds above 0, or None.")
+        raise DeclarationError(f"{path}: {name}={value!r}; write finite seconds above 0, or None.")
     return length
 
 

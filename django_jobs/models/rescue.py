@@ -95,7 +95,7 @@ class RescueMoves(Moves):
     def _locked(self, job_id: UUID, tenant: str | None) -> Job:
         """The job that an operator names, locked; raises ``JobNotFound``, as for a stranger's."""
         rows = self.filter(id=job_id) if tenant is None else self.filter(id=job_id, tenant=tenant)
-        job = rows.select_for_update().only("id", "state", "name", "idempotency_key").first()
+        job = rows.select_for_update().only(*_SHOWN).first()
         if job is None:
             raise JobNotFound(f"There is no job {job_id}{_of(tenant)}.")
         return job
@@ -132,17 +132,26 @@ class RescueMoves(Moves):
         stopping = self.filter(id=run.id, worker=run.worker, state=State.CANCELLED)
         return stopping.update(lease_expires_at=Now() + timedelta(seconds=lease))
 
-    def requeue(self, job_id: UUID, *, tenant: str | None = None, force: bool = False) -> None:
+    def requeue(
+        self,
+        job_id: UUID,
+        *,
+        tenant: str | None = None,
+        force: bool = False,
+        from_step: str | None = None,
+    ) -> None:
         """REQUEUE with a full new set of attempts; its history stays.
 
-        ``force`` takes ``cancelled`` and ``done`` jobs too. Raises ``JobNotFound`` and
-        ``NotRetryable``.
+        ``force`` takes ``cancelled`` and ``done`` jobs too; ``from_step`` forgets that step and
+        the later ones. Raises ``JobNotFound`` and ``NotRetryable``.
         """
         with picking.own_transaction(self.db):
             fresh = Q(worker="") | Q(lease_expires_at=None) | Q(lease_expires_at__lt=Now())
             stopped = ~Q(state=State.CANCELLED) | fresh
             job = self._locked(job_id, tenant)
             _require_requeueable(job, force)
+            if from_step is not None:
+                self._forget(job, from_step)
             try:
                 with transaction.atomic(using=self.db):
                     moved = self.filter(stopped, id=job_id)._move(
@@ -153,10 +162,20 @@ class RescueMoves(Moves):
                     f"Job {job_id} cannot run again: another live job {job.name!r} holds its "
                     f"idempotency key {job.idempotency_key!r}. Wait for it or cancel it."
                 ) from error
-        if not moved:
+            if not moved:
+                raise NotRetryable(
+                    f"Job {job_id} is still stopping; try again when its body has ended."
+                )
+
+    def _forget(self, job: Job, from_step: str) -> None:
+        steps = Step.objects.using(self.db).filter(run_id=job.run_id)
+        positions = dict(steps.order_by("position").values_list("name", "position"))
+        if from_step not in positions:
             raise NotRetryable(
-                f"Job {job_id} is still stopping; try again when its body has ended."
+                f"Job {job.id} has no stored step {from_step!r}. Those of its run are: "
+                f"{', '.join(map(repr, positions)) or 'none'}."
             )
+        steps.filter(position__gte=positions[from_step]).delete()
 
     def prune(self, state: State, *, age: float, limit: int) -> int:
         """Delete up to ``limit`` jobs that ended in ``state`` more than ``age`` seconds ago."""
@@ -177,6 +196,8 @@ class RescueMoves(Moves):
         return deleted
 
 
+_SHOWN = ("id", "run_id", "state", "name", "idempotency_key")
+
 _AS_NEW: dict[str, Any] = {
     "attempt": 0,
     "crashes": 0,
@@ -190,6 +211,7 @@ _AS_NEW: dict[str, Any] = {
     "result": None,
     "progress": None,
     "run_at": Least(F("run_at"), Now()),
+    "started_at": None,
     "finished_at": None,
 }
 

@@ -163,10 +163,13 @@ def _cancel_job(
     return was.value
 
 
-def retry(job_id: UUID, *, tenant: str | None = None, force: bool = False) -> None:
+def retry(
+    job_id: UUID, *, tenant: str | None = None, force: bool = False, from_step: str | None = None
+) -> None:
     """Run a dead or failed job again, with a full new set of attempts and its history kept.
 
-    ``force`` takes cancelled and done jobs too. A quarantined entry is given back to the relay.
+    Its completed steps are not run again, but for ``from_step`` and those after it. ``force``
+    takes cancelled and done jobs too. A quarantined entry is given back to the relay.
     Raises ``JobNotFound``, ``NotRetryable``, and ``NotYourJob`` for a deduplicated id.
     """
     entry = _own_entry(job_id, tenant)
@@ -180,5 +183,6 @@ def retry(job_id: UUID, *, tenant: str | None = None, force: bool = False) -> No
         if publishing.outbox(alias).unquarantine([job_id]):
             notify(alias, Hint.STAGED)
             return
-    picking.retrying(lambda: Job.objects.all().requeue(job_id, tenant=tenant, force=force))
+    jobs = Job.objects.all()
+    picking.retrying(lambda: jobs.requeue(job_id, tenant=tenant, force=force, from_step=from_step))
     notify(conf.current().database, Hint.READY)

@@ -123,13 +123,14 @@ def first(name: str, /, **branches: Branch) -> Winner:
     memo = journal.take(name, Kind.FIRST)
     if memo is not None and memo.status is Status.DONE:
         return _winner(memo, branches)
+    if memo is None:  # Before its branches, so that they come after it in the run's order.
+        journal.begin(name)
+        journal.store(Memo(name, Kind.FIRST, Status.WAITING))
     polled = {key: _poll(journal, f"{name}/{key}", branches[key]) for key in branches}
     for key, one in polled.items():
         if one.status is Status.DONE or one.is_due:
             memo = _decided(journal, name, key, polled)
             return _winner(memo, branches)
-    if memo is None:
-        journal.store(Memo(name, Kind.FIRST, Status.WAITING))
     delay = min((one.wait for one in polled.values() if one.wait is not None), default=LONGEST)
     raise journal.suspend(delay, f"waits for the first of {', '.join(branches)}: step {name!r}")
 

@@ -135,3 +135,10 @@ def fans_out(count: int) -> list[Any]:
 
     ends = step.wait_for_jobs("children", step.run("enqueue", children, atomic=True))
     return [end.result for end in ends]
+
+
+@job(idempotency_key=PER_CALL, retry=FAST)
+def pays_twice_if_killed(amount: int) -> None:
+    """Moves money in a step that is not atomic."""
+    step.run("move", move, amount)
+    step.sleep("nap", 3600)
