@@ -8,6 +8,7 @@
 """
 
 from django_jobs.steps.branching import aparallel, parallel
+from django_jobs.steps.journal import key
 from django_jobs.steps.racing import (
     Event,
     JobEnd,
@@ -35,6 +36,7 @@ __all__ = [
     "await_event",
     "await_jobs",
     "first",
+    "key",
     "parallel",
     "run",
     "sleep",

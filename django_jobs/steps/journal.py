@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
@@ -18,6 +20,31 @@ from django_jobs.steps.memo import DECIDED, Kind, Memo, Status, check_name
 
 if TYPE_CHECKING:
     from django_jobs.current import CurrentJob
+
+
+_running: ContextVar[str] = ContextVar("django_jobs_step")
+
+
+def key() -> str:
+    """A key for what the running step does elsewhere: the same on every attempt of the step.
+
+    Hand it to the mail or payment service as its idempotency key. It is the job's id and the
+    step's name; outside a worker the name alone. Raises ``StepRefused`` outside a step.
+    """
+    name = _running.get("")
+    if not name:
+        raise StepRefused("step.key() belongs to a step. Call it in the function of a step.run.")
+    return name
+
+
+@contextmanager
+def running_step(job: object, name: str) -> Iterator[None]:
+    """Make a step the running one for a block."""
+    token = _running.set(f"{job}/{name}" if job is not None else name)
+    try:
+        yield
+    finally:
+        _running.reset(token)
 
 
 class StepRows(Protocol):

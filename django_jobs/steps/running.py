@@ -20,7 +20,7 @@ from django_jobs.errors import Interrupted, StepFailed, StepRefused, StepTimeout
 from django_jobs.failures import failure_of
 from django_jobs.payloads import Result, decode_value, encode_value
 from django_jobs.retries import HOPELESS, Retry, decide
-from django_jobs.steps.journal import Journal
+from django_jobs.steps.journal import Journal, running_step
 from django_jobs.steps.memo import Kind, Memo, Status, check_name
 
 R = TypeVar("R")
@@ -41,19 +41,19 @@ def run(
     It is returned as it is stored and read, by the annotation of ``fn``, the first time too.
 
     - ``atomic``: what ``fn`` writes to the jobs' database and its result are one transaction, so
-      that it happens exactly once. ``True`` means the database ``default``; an alias names another.
-    - ``retry``: how often this step is tried, in attempts of its own; the worker is free in
-      between. Without it a failure is the attempt's, and the job's own ``retry`` decides.
+      that it happens exactly once; ``True`` means ``default``, an alias names another.
+    - ``retry``: attempts of this step's own, with the worker free in between. Without it a failure
+      is the attempt's, and the job's own ``retry`` decides.
     - ``timeout``: seconds or ``timedelta`` for each try; ``StepTimeout``.
 
-    An error that ends the step is stored, and raised again by a replay. Outside a worker ``fn`` is
-    just called. Raises ``StepError`` and ``ResultError``, which end the job.
+    An error that ends the step is stored, and raised by replays. Outside a worker ``fn`` is just
+    called. Raises ``StepError`` and ``ResultError``, which end the job.
     """
     call: Call[R] = Call.of(name, fn, atomic, retry, timeout)
     if (journal := journal_here()) is None:
-        return call.plain(fn(*args, **kwargs))
-    memo = journal.take(name, Kind.RUN)
-    if memo is not None and memo.status is not Status.RETRYING:
+        with running_step(None, name):
+            return call.plain(fn(*args, **kwargs))
+    if (memo := journal.take(name, Kind.RUN)) and memo.status is not Status.RETRYING:
         return call.replay(journal, memo)
     begun = call.begin(journal, memo)
     try:
@@ -81,13 +81,15 @@ async def arun(
     call: Call[R] = Call.of(name, fn, False, retry, timeout)
     journal = journal_here()
     if journal is None:
-        return call.plain(await fn(*args, **kwargs))
+        with running_step(None, name):
+            return call.plain(await fn(*args, **kwargs))
     memo = await in_thread(journal.take, name, Kind.RUN)
     if memo is not None and memo.status is not Status.RETRYING:
         return call.replay(journal, memo)
     begun = await in_thread(call.begin, journal, memo)
     try:
-        value = await _awaited(fn(*args, **kwargs), call.timeout, name)
+        with running_step(journal.current.id, name):
+            value = await _awaited(fn(*args, **kwargs), call.timeout, name)
         text = call.encode(value)
     except Exception as error:
         await in_thread(begun.fail, error)
@@ -243,12 +245,14 @@ def revived(memo: Memo) -> Exception:
 def _limited(current: CurrentJob, timeout: float | None, name: str) -> Iterator[None]:
     """The time that a sync step may take; the thread that watches leases cancels its SQL then."""
     if timeout is None:
-        yield
+        with running_step(current.id, name):
+            yield
         return
     deadline = time.monotonic() + timeout
     current.step_deadlines.append(deadline)
     try:
-        yield
+        with running_step(current.id, name):
+            yield
     except Exception as error:
         if time.monotonic() < deadline:
             raise

@@ -55,15 +55,17 @@ def test_the_demo_indexes_real_files_and_leaves_nothing_of_a_batch_that_rolled_b
     assert "rolled back a batch of 100: 0 documents and 0 jobs of it exist" in done.stdout
     assert re.search(r"^  done +1\d\d$", done.stdout, re.M)
     assert "[########################################] 120/120  " in done.stdout
+    assert "killed the worker process with kill -9" in done.stdout
+    assert "3 mails, each once" in done.stdout
     assert not [line for line in done.stdout.splitlines() if len(line) > 80]
     with sqlite3.connect(tmp_path / "demo.sqlite3") as database:
         states = dict(
             database.execute("SELECT state, count(*) FROM django_jobs_job GROUP BY state")
         )
-        assert sum(states.values()) == 120
+        assert sum(states.values()) == 121  # And one digest.
         assert set(states) <= {"done", "dead"}
         indexed = "SELECT count(*) FROM search_document WHERE indexed_at IS NOT NULL"
-        assert database.execute(indexed).fetchone()[0] == states["done"]
+        assert database.execute(indexed).fetchone()[0] == states["done"] - 1
         assert database.execute("SELECT count(*) FROM search_posting").fetchone()[0] > 1000
         assert not database.execute(
             "SELECT * FROM search_document WHERE path LIKE 'undone%'"

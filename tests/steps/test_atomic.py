@@ -9,7 +9,7 @@ from asgiref.sync import async_to_sync
 from django.db import transaction
 
 from django_jobs import Retry, current_job, emit, get, step
-from django_jobs.errors import LeaseLost
+from django_jobs.errors import LeaseLost, StepRefused
 from django_jobs.ids import new_token
 from django_jobs.models import Job, OwnRows
 from django_jobs.states import State
@@ -170,3 +170,18 @@ def test_async_steps_outside_a_worker_are_plain_calls() -> None:
         return await step.aparallel(lambda: step.arun("a", one), lambda: step.arun("a", one))
 
     assert async_to_sync(body)() == (1, 1)
+
+
+def test_the_key_of_a_step_is_the_same_on_every_attempt(jobs_alias: str) -> None:
+    keys = []
+
+    def effect() -> None:
+        keys.append(step.key())
+        fail_once()
+
+    job, _ = run(lambda: step.run("pay", effect))
+    again()
+    assert keys == [f"{job.id}/pay"] * 2
+    with pytest.raises(StepRefused):
+        step.key()
+    assert step.run("pay", step.key) == "pay"
