@@ -46,5 +46,5 @@ soak: $(READY) ## the tests that run for minutes
 clean: ## remove everything that make made
 	@rm -rf .venv .matrix build dist *.egg-info
 	@rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
-	@rm -f demo.sqlite3 demo.sqlite3-* demo.log
+	@rm -f demo.sqlite3 demo.sqlite3-* demo.log demo.mails/*.log
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

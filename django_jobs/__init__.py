@@ -11,6 +11,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from django_jobs import steps as step
 from django_jobs.current import CurrentJob, current_job
 from django_jobs.definitions import PER_CALL, Call, Definition, Enqueued, job
 from django_jobs.errors import RetryAfter, Terminal
@@ -19,8 +20,10 @@ from django_jobs.retries import Retry
 if TYPE_CHECKING:
     from django_jobs.operations import (
         Standing,
+        aemit,
         aenqueue,
         cancel,
+        emit,
         enqueue,
         enqueue_many,
         get,
@@ -39,18 +42,26 @@ __all__ = [
     "RetryAfter",
     "Standing",
     "Terminal",
+    "aemit",
     "aenqueue",
     "cancel",
     "current_job",
+    "emit",
     "enqueue",
     "enqueue_many",
     "get",
     "job",
     "retry",
+    "step",
 ]
+
+_OPERATIONS = (
+    *("Standing", "aemit", "aenqueue", "cancel", "emit", "enqueue", "enqueue_many"),
+    *("get", "retry"),
+)
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("Standing", "aenqueue", "cancel", "enqueue", "enqueue_many", "get", "retry"):
+    if name in _OPERATIONS:
         return getattr(import_module("django_jobs.operations"), name)
     raise AttributeError(f"module 'django_jobs' has no attribute {name!r}")

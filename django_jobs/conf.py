@@ -78,6 +78,8 @@ class Settings:
     """How often a worker process asks whether its lane jobs were superseded."""
     lanes_prefix: str = "django_jobs"
     """What the names of all lane keys begin with."""
+    event_retention: float = 7 * DAY
+    """How long an event counts that is emitted without `expires=`."""
 
     def __post_init__(self) -> None:
         for name in _POSITIVE:
@@ -124,6 +126,7 @@ _POSITIVE = (
     "overflow_alert",
     "lanes_timeout",
     "lanes_poll",
+    "event_retention",
 )
 
 

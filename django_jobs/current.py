@@ -12,7 +12,15 @@ from dataclasses import dataclass, field
 from typing import Any, ParamSpec, Protocol, TypeVar
 from uuid import UUID
 
-from django_jobs.errors import FenceRefused, JobTimeout, LeaseLost, NoCurrentJob
+from django_jobs.errors import (
+    DeadlinePassed,
+    FenceRefused,
+    JobTimeout,
+    LeaseLost,
+    NoCurrentJob,
+    StepTimeout,
+)
+from django_jobs.steps.journal import Journal, StepRows
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -54,7 +62,7 @@ class Flag:
         return event.wait(timeout)
 
 
-class OwnRows(Protocol):
+class OwnRows(StepRows, Protocol):
     """The rows of one run. Every write raises ``LeaseLost`` once they are not its own."""
 
     def store_progress(self, value: Any) -> None:
@@ -76,23 +84,45 @@ class CurrentJob:
     traceparent: str = ""
     deadline: float | None = None
     """``time.monotonic()`` at which the attempt times out, or ``None``."""
+    job_deadline: float | None = None
+    """``time.monotonic()`` at which the job's own ``deadline`` passes, or ``None``."""
     cancelled: Flag = field(default_factory=Flag)
     """Set when the body should end: the job was cancelled or lost, or its time is over."""
     rows: OwnRows | None = None
+    journal: Journal | None = None
+    """What its steps have decided so far."""
+    step_deadlines: list[float] = field(default_factory=list)
+    """``time.monotonic()`` at which steps that run now time out."""
+    step_interrupted: bool = False
+    """The statements of a step that was out of time were cancelled."""
 
     @property
     def remaining(self) -> float | None:
         """Seconds until the attempt times out (0 when it has), or ``None`` without a timeout."""
         return None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
 
+    def out_of_time(self) -> JobTimeout:
+        """What ends an attempt whose time is over: its own, or that of the whole job."""
+        if self.job_deadline is not None and self.job_deadline <= time.monotonic():
+            return DeadlinePassed(f"job {self.name} was not done by its deadline")
+        return JobTimeout(f"job {self.name} ran longer than its timeout")
+
+    @property
+    def step_is_late(self) -> bool:
+        """Whether a step that runs now is out of time."""
+        return bool(self.step_deadlines) and min(self.step_deadlines) <= time.monotonic()
+
     def check(self) -> None:
         """Call this now and then in long loops.
 
-        Raises ``JobTimeout`` when the attempt's time is over, and ``LeaseLost`` (which no
-        ``except Exception`` swallows) when the run must stop for any other reason.
+        Raises ``JobTimeout`` when the attempt's time is over (``StepTimeout``: the step's,
+        ``DeadlinePassed``: the job's), and
+        ``LeaseLost`` (which no ``except Exception`` swallows) when the run must stop otherwise.
         """
         if self.remaining == 0.0:
-            raise JobTimeout(f"job {self.name} ran longer than its timeout")
+            raise self.out_of_time()
+        if self.step_is_late:
+            raise StepTimeout(f"job {self.name}: a step ran longer than its timeout")
         if self.cancelled.is_set():
             raise LeaseLost(f"job {self.name} {self.id} must stop: it was cancelled or lost")
 
@@ -155,6 +185,29 @@ def current_job() -> CurrentJob:
 def current_job_or_none() -> CurrentJob | None:
     """The job whose body is running here, if any."""
     return _current.get(None)
+
+
+_in_worker_process = False
+
+
+def enter_worker_process() -> None:
+    """From now on a step without a current job is an error: it would not be remembered."""
+    global _in_worker_process
+    _in_worker_process = True
+
+
+def current_job_for_steps() -> CurrentJob | None:
+    """The job whose steps are called here; ``None``: this is no worker, steps are plain calls.
+
+    Raises ``NoCurrentJob`` in a worker process where no job is current.
+    """
+    current = _current.get(None)
+    if current is None and _in_worker_process:
+        raise NoCurrentJob(
+            "A step was called in a worker without a current job, so it would not be remembered. "
+            "In a thread that the body starts, call current_job().wrap(fn), or use step.parallel."
+        )
+    return current
 
 
 class running:  # noqa: N801 - reads as a verb; a generator would take three times as long

@@ -11,6 +11,7 @@
     │   ├── KeyRefused              an idempotency key, tenant or queue name is empty or too long
     │   ├── DuplicateJob            on_conflict="error" and a live job holds the key
     │   ├── NotDiscoverable         workers would not import the module of this job
+    │   ├── EmitRefused             an event's payload or expiry cannot be stored
     │   └── OtherDatabaseOpen       a transaction is open on a database the job is not staged in
     ├── PublishError                a committed entry cannot become a job
     ├── JobNotFound                 no job or entry has this id (for this tenant)
@@ -26,11 +27,22 @@
     │   └── LaneKeyTaken            something else wrote to the key of a lane
     ├── ResultError                 a body's return value or progress cannot be stored
     ├── Terminal                    raise it in a body: do not retry this
-    │   └── FenceRefused            current_job().atomic() cannot be opened here
+    │   ├── FenceRefused            current_job().atomic() cannot be opened here
+    │   ├── StepError               a step is called in a way that no attempt can mend
+    │   │   ├── StepNameRefused     its name is no short, plain text
+    │   │   ├── StepDuplicate       two steps of one run have one name
+    │   │   ├── StepKindChanged     the stored step of this name is of another kind
+    │   │   └── StepRefused         it is called where nothing can be remembered
+    │   ├── StepFailed              an earlier attempt stored this step's failure as its end
+    │   └── WaitTimeout             what a step waited for did not come in time
     ├── RetryAfter                  raise it in a body: retry after so many seconds
     └── JobTimeout                  the attempt ran longer than its timeout
+        ├── StepTimeout             one step did
+        └── DeadlinePassed          the job, over all its attempts, did (terminal)
 
-    Interrupted (BaseException)     the run must stop: it is no longer ours
+    Interrupted (BaseException)     the run must stop here
+    ├── Suspended                   a step sleeps or waits; the run goes on later
+    ├── VersionUnknown              the run began under code that this release does not understand
     └── LeaseLost                   cancelled, or claimed by another worker
         └── Superseded              newer work of its lane took its place
 
@@ -39,7 +51,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class JobsError(Exception):
@@ -95,6 +107,10 @@ class DuplicateJob(EnqueueError):
 
 class NotDiscoverable(EnqueueError):
     """The job's module is one that workers do not import, so no worker could run it."""
+
+
+class EmitRefused(EnqueueError):
+    """An event's payload or expiry cannot be stored; nothing was written."""
 
 
 class OtherDatabaseOpen(EnqueueError):
@@ -182,6 +198,46 @@ class FenceRefused(Terminal):
     """``current_job().atomic()`` was called where its fence could not be the last statement."""
 
 
+class StepError(Terminal):
+    """A step is called in a way that no further attempt can mend; the message says how to."""
+
+
+class StepNameRefused(StepError):
+    """The name of a step is no short, plain text."""
+
+
+class StepDuplicate(StepError):
+    """Two steps of one run have one name, so that one would get the other's result."""
+
+    def __init__(self, job: str, name: str) -> None:
+        super().__init__(
+            f"Job {job}: step {name!r} is called twice in one attempt. Give each call a name of "
+            f'its own; in a loop: step.run(f"{name} {{item.pk}}", ...).'
+        )
+
+
+class StepKindChanged(StepError):
+    """What is stored under a step's name is a step of another kind."""
+
+    def __init__(self, job: str, name: str, stored: str, called: str) -> None:
+        super().__init__(
+            f"Job {job}: step {name!r} is stored as {stored!r} and now called as {called!r}. Give "
+            "the new step a new name; runs that are under way keep the old one's result."
+        )
+
+
+class StepRefused(StepError):
+    """A step is called where nothing can be remembered."""
+
+
+class StepFailed(Terminal):
+    """A stored failure, replayed; its own class is not at hand any more."""
+
+
+class WaitTimeout(Terminal):
+    """What a step waited for did not come in time."""
+
+
 class RetryAfter(JobsError):
     """Raise this in a body to be tried again after ``seconds``. The attempt counts."""
 
@@ -194,8 +250,35 @@ class JobTimeout(JobsError, TimeoutError):
     """The attempt ran longer than its ``timeout``."""
 
 
+class StepTimeout(JobTimeout):
+    """One step ran longer than its ``timeout``."""
+
+
+class DeadlinePassed(JobTimeout):
+    """The job's ``deadline`` has passed. Terminal: it has passed for every further attempt."""
+
+
 class Interrupted(BaseException):
     """The run must stop now; what it does from here on is not stored."""
+
+
+class Suspended(Interrupted):
+    """A step sleeps or waits: the attempt ends here, and the run goes on in ``delay`` seconds."""
+
+    def __init__(self, delay: float, reason: str) -> None:
+        self.delay, self.reason = delay, reason
+        super().__init__(f"{reason}, for {delay:.3f} s at most")
+
+
+class VersionUnknown(Interrupted):
+    """The run began under code that this release does not understand, and waits for its like."""
+
+    def __init__(self, job: str, began: Sequence[str], known: Sequence[str]) -> None:
+        super().__init__(
+            f"The steps of this run were stored by version {', '.join(map(repr, began))} of job "
+            f"{job}; this release understands {', '.join(map(repr, known))}. Deploy code that does "
+            "(version=(new, old)); or cancel the job and retry it from its first step."
+        )
 
 
 class LeaseLost(Interrupted):

@@ -20,7 +20,14 @@ from django.db import OperationalError
 from django_jobs import conf, definitions
 from django_jobs import connections as sessions
 from django_jobs.current import CurrentJob, running
-from django_jobs.errors import Interrupted, JobTimeout, LeaseLost
+from django_jobs.errors import (
+    Interrupted,
+    JobTimeout,
+    LeaseLost,
+    Suspended,
+    UnknownValue,
+    VersionUnknown,
+)
 from django_jobs.failures import failure_of, stack_of
 from django_jobs.lanes import advice
 from django_jobs.lanes.advice import Advice
@@ -29,8 +36,9 @@ from django_jobs.models import Job, OwnRows, Run
 from django_jobs.operations.yielding import supersede_running
 from django_jobs.outcomes import Buried, Lost, Outcome, Parked, Retried, Shed, Succeeded
 from django_jobs.payloads import encode_value
-from django_jobs.retries import decide, told
+from django_jobs.retries import Decision, decide, told
 from django_jobs.signals import job_started
+from django_jobs.steps.journal import Journal
 
 logger = logging.getLogger("django_jobs.executor")
 
@@ -65,7 +73,7 @@ def run_body(held: Held) -> Outcome:
             if definition.atomic is not None:
                 return _settled_by_body(held, definition, arguments)
             value = definition.fn(**arguments)
-        return _result(held, definition, value)
+        return _ended(held, definition, value)
     except BaseException as error:
         return _failed(held, definition, error)
     finally:
@@ -102,7 +110,7 @@ async def arun_body(held: Held) -> Outcome:
         held.interrupt = cancel
         if _told_to_stop(held):
             cancel()
-        return _result(held, definition, await body)
+        return _ended(held, definition, await body)
     except BaseException as error:
         return _failed(held, definition, error)
     finally:
@@ -128,6 +136,7 @@ def _begin(held: Held, definition: Definition) -> tuple[CurrentJob, dict[str, An
     payload = run.payload if run.payload is not None else Job.objects.all().payload_of(run.id)
     arguments = definition.arguments.decode(payload)
     deadline = None if run.timeout is None else time.monotonic() + run.timeout
+    rows, job_deadline = OwnRows(run), _job_deadline(run, definition)
     current = held.current = CurrentJob(
         id=run.id,
         name=run.name,
@@ -135,9 +144,13 @@ def _begin(held: Held, definition: Definition) -> tuple[CurrentJob, dict[str, An
         max_attempts=run.max_attempts,
         tenant=run.tenant,
         traceparent=run.traceparent,
-        deadline=deadline,
-        rows=OwnRows(run),
+        deadline=min(filter(None, (deadline, job_deadline)), default=None),
+        job_deadline=job_deadline,
+        rows=rows,
     )
+    current.journal = Journal(current, rows, definition.versions)
+    if job_deadline is not None:
+        current.check()
     job_started.send_robust(sender=run.name, run=run)
     return current, arguments
 
@@ -151,6 +164,21 @@ def _take_lane(run: Run, definition: Definition) -> None:
         if not Job.objects.all().still_held([run]):
             raise LeaseLost(f"job {run.name} {run.id} was superseded before its body began")
         advice.reclaim([claim])
+
+
+def _job_deadline(run: Run, definition: Definition) -> float | None:
+    """``time.monotonic()`` of the job's deadline. Costs a statement where one is declared."""
+    if definition.deadline is None:
+        return None
+    running_for: float = Job.objects.all().running_for(run.id)
+    declared: float = definition.deadline
+    return time.monotonic() + declared - running_for
+
+
+def _until_deadline(held: Held, delay: float) -> float:
+    """``delay``, but not past the job's deadline: at that the job has to end."""
+    deadline = None if held.current is None else held.current.job_deadline
+    return delay if deadline is None else max(0.0, min(delay, deadline - time.monotonic()))
 
 
 def _settled_by_body(held: Held, definition: Definition, arguments: dict[str, Any]) -> Outcome:
@@ -171,11 +199,23 @@ def _result(held: Held, definition: Definition, value: Any) -> Succeeded:
     return Succeeded(result)
 
 
+def _ended(held: Held, definition: Definition, value: Any) -> Outcome:
+    journal = None if held.current is None else held.current.journal
+    if journal is not None and journal.suspension is not None:
+        raise journal.suspension  # The body has swallowed it.
+    return _result(held, definition, value)
+
+
 def _failed(held: Held, definition: Definition, error: BaseException) -> Outcome:
     run = held.run
+    if isinstance(error, Suspended):
+        return Parked(_until_deadline(held, error.delay), error.reason)
+    if isinstance(error, VersionUnknown | UnknownValue):
+        return Parked(conf.current().unknown_delay, str(error))
     if held.timed_out and not isinstance(error, JobTimeout):
         # What surfaced is the statement or task that the deadline cancelled.
-        late = JobTimeout(f"job {run.name} ran longer than its timeout of {run.timeout} s")
+        assert held.current is not None
+        late = held.current.out_of_time()
         late.__cause__ = error
         error = late
     elif isinstance(error, Interrupted) or (
@@ -184,9 +224,11 @@ def _failed(held: Held, definition: Definition, error: BaseException) -> Outcome
     ):
         return Lost() if held.lost else Shed("stopped")
     decision = decide(definition.retry, error, run.attempt, run.max_attempts)
+    if _is_stored_end(held, error):
+        decision = Decision(again=False, delay=0.0, reason="terminal")
     failure = failure_of(error)
     if decision.again:
-        return Retried(failure, decision.delay)
+        return Retried(failure, _until_deadline(held, decision.delay))
     reason = told(decision, error, run.attempt, run.max_attempts)
     return Buried(failure, reason, keep=definition.retry.dead_letter)
 
@@ -204,6 +246,12 @@ def give_up(held: Held) -> Outcome:
         case Buried(failure, _, keep):
             return Buried(replace(failure, traceback=where), STUCK, keep)
     return outcome
+
+
+def _is_stored_end(held: Held, error: BaseException) -> bool:
+    """Whether a step has stored this error as its end: the next attempt would meet it again."""
+    journal = None if held.current is None else held.current.journal
+    return journal is not None and any(one is error for one in journal.final)
 
 
 def _told_to_stop(held: Held) -> bool:

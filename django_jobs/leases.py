@@ -75,6 +75,13 @@ class Held:
         if interrupt is not None:
             interrupt()
 
+    def stop_late_step(self) -> None:
+        """Cancel what a step that is out of time does in SQL; the run itself goes on."""
+        interrupt = self.interrupt
+        if self.current is not None and self.current.step_is_late and interrupt is not None:
+            self.current.step_interrupted = True
+            interrupt()
+
 
 def claim_of(run: Run) -> Claim:
     """The claim of a run on its lane."""
@@ -231,6 +238,8 @@ class LeaseBook:
                 if held.started and not held.ended:
                     logger.warning("lease ran out: job %s %s", held.run.name, held.run.id)
                     held.stop()
+            if not held.ended:
+                held.stop_late_step()
             deadline = held.current.deadline if held.current is not None else None
             if deadline is None or held.ended or now < deadline:
                 continue

@@ -11,6 +11,7 @@ from typing import Literal
 
 from django_jobs.durations import seconds
 from django_jobs.errors import (
+    DeadlinePassed,
     DeclarationError,
     PayloadError,
     ResultError,
@@ -31,7 +32,10 @@ DEFAULT_CAP = 3600.0
 MOST_ATTEMPTS = 2**31 - 1
 """What the attempt column holds."""
 
-HOPELESS = (Terminal, PayloadError, ResultError, DeclarationError, SettingsError)
+HOPELESS = (
+    *(Terminal, PayloadError, ResultError, DeclarationError, SettingsError),
+    DeadlinePassed,
+)
 """Errors that the same code meets again with the same row, however often it tries."""
 
 _KINDS = ("exponential", "linear", "fixed")

@@ -106,6 +106,11 @@ if os.environ.get("REDIS_URL"):
         },
     }
 
+EMAIL_BACKEND = "django.core.mail.backends.filebased.EmailBackend"
+EMAIL_FILE_PATH = Path(DATABASES["default"]["NAME"]).with_suffix(".mails")
+if not EMAIL_FILE_PATH.is_absolute():
+    EMAIL_FILE_PATH = BASE_DIR / EMAIL_FILE_PATH
+
 DJANGO_JOBS: dict[str, Any] = {
     **json.loads(os.environ.get("TEST_DJANGO_JOBS") or "{}"),
 }

@@ -121,6 +121,8 @@ def test_a_newcomer_s_project_does_what_the_readme_says(tmp_path: Path) -> None:
     site.write("shop/jobs.py", block("README.md", "# shop/jobs.py"))
     site.write("shop/views.py", block("README.md", "# shop/views.py"))
     (site.folder / "shop" / "tests.py").write_text(block("docs/how-to/testing.md", "drain()"))
+    site.write("shop/jobs.py", block("docs/how-to/steps.md", "# shop/jobs.py"))
+    site.write("shop/tests.py", block("docs/how-to/steps.md", "drain()"))
     site.run("manage.py", "makemigrations", "shop")
     commands = "".join(blocks("README.md", "console"))
     assert "$ python manage.py migrate\n$ python manage.py runworker\n" in commands

@@ -58,6 +58,8 @@ class Declared:
     lane: Derivation | None
     supersede_running: SupersedeRunning
     atomic: str | None
+    versions: tuple[str, ...]
+    deadline: float | None
 
 
 class Definition(Generic[P, R]):
@@ -66,7 +68,8 @@ class Definition(Generic[P, R]):
     ``fn`` is the body; ``arguments`` and ``result`` say what it takes and returns; ``options``
     are those of ``using()``. ``key`` is ``None`` for ``PER_CALL``, ``tenant`` for no tenant,
     ``lane`` for a job without lanes. ``atomic`` is the alias in whose transaction body and success
-    are stored, or ``None``.
+    are stored, or ``None``. ``versions`` are those of its code: this one, then the older ones that
+    it understands.
     """
 
     def __init__(self, fn: Callable[P, R], declared: Declared) -> None:
@@ -86,6 +89,8 @@ class Definition(Generic[P, R]):
         self.lane = declared.lane
         self.supersede_running = declared.supersede_running
         self.atomic = declared.atomic
+        self.versions = declared.versions
+        self.deadline = declared.deadline
         self.module = fn.__module__
         # Attributes that the function carries stay its own: one may be called like ours.
         functools.update_wrapper(self, fn, updated=())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ParamSpec, TypeVar
@@ -36,6 +36,9 @@ from django_jobs.keys import (
 )
 from django_jobs.retries import Retry
 
+MAX_VERSION = 50
+"""Characters of a version."""
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -55,6 +58,8 @@ class Given:
     max_payload: Any
     name: Any
     atomic: Any
+    version: Any
+    deadline: Any
 
 
 def job(
@@ -72,6 +77,8 @@ def job(
     max_payload: int | None = None,
     name: str | None = None,
     atomic: bool | str = False,
+    version: str | Sequence[str] = "",
+    deadline: float | timedelta | None = None,
 ) -> Callable[[Callable[P, R]], Definition[P, R]]:
     """Makes a function a durable job. It stays a function: calling it runs its body.
 
@@ -86,17 +93,18 @@ def job(
     - ``supersede_running``: ``"now"`` ends an older run when a newer call is published;
       ``"on_start"`` lets it go on until the newer one is about to run.
     - ``queue``, ``priority`` (smaller runs first), ``retry``.
-    - ``timeout``: of each attempt, in seconds or as ``timedelta``.
+    - ``timeout``: of each attempt, in seconds or as ``timedelta``; ``deadline``: of the whole job,
+      sleeps and retries included, from its first start.
     - ``max_payload``: bytes of the arguments as JSON; the setting ``MAX_PAYLOAD`` by default.
     - ``name``: what rows carry; by default the dotted path. Give it before you move the function.
-    - ``atomic``: the body runs in one transaction with the record that it is done, so that what it
-      writes there happens exactly once. ``True`` means the database ``default``; an alias names
-      another. It must be the one that holds the jobs.
+    - ``atomic``: body and success are one transaction, so that what it writes happens exactly once;
+      ``True`` or an alias: of the database that holds the jobs.
+    - ``version``: stored with its steps. A run of another one is parked; ``("2", "")`` takes both.
 
     Raises ``DeclarationError``, always with the edit that mends it.
     """
     _refuse_bare(misplaced)
-    where = (queue, priority, retry, timeout, max_payload, name, atomic)
+    where = (queue, priority, retry, timeout, max_payload, name, atomic, version, deadline)
     given = Given(idempotency_key, tenant, lane, supersede_running, *where)
 
     def decorate(fn: Callable[P, R]) -> Definition[P, R]:
@@ -126,6 +134,7 @@ def _declare(fn: Callable[P, R], given: Given) -> Definition[P, R]:
             priority=_priority(given.priority, path),
             retry=_retry(given.retry, path),
             timeout=_timeout(given.timeout, path),
+            deadline=_timeout(given.deadline, path, "deadline"),
             max_payload=_max_payload(given.max_payload, path),
             key=_key(given.key, lane, names, path),
             tenant=None
@@ -134,6 +143,7 @@ def _declare(fn: Callable[P, R], given: Given) -> Definition[P, R]:
             lane=lane,
             supersede_running=_supersede_running(given.supersede_running, lane, path),
             atomic=_atomic(fn, given.atomic),
+            versions=_versions(fn, given.version),
         ),
     )
     if django_settings.configured and conf.fault() is None:
@@ -227,11 +237,21 @@ def _retry(value: object, path: str) -> Retry:
     return value
 
 
-def _timeout(value: float | timedelta | None, path: str) -> float | None:
+def _timeout(value: float | timedelta | None, path: str, name: str = "timeout") -> float | None:
     length = seconds(value)
     if value is not None and not length:
-        raise DeclarationError(f"{path}: timeout={value!r}; write finite seconds above 0, or None.")
+        raise DeclarationError(f"{path}: {name}={value!r}; write finite seconds above 0, or None.")
     return length
+
+
+def _versions(fn: Any, given: Any) -> tuple[str, ...]:
+    versions = (given,) if isinstance(given, str) else tuple(given)
+    plain = all(isinstance(v, str) and len(v) <= MAX_VERSION and v.isprintable() for v in versions)
+    if not versions or not plain:
+        raise DeclarationError(
+            f'{_path(fn)}: version={given!r}; write a short text, or several: version=("2", "1").'
+        )
+    return versions
 
 
 def _atomic(fn: Any, value: bool | str) -> str | None:

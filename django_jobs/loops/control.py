@@ -50,7 +50,7 @@ class Control:
             self._staged = True
         elif hint is Hint.READY:
             self.reach.claim()
-        else:
+        elif hint is Hint.STOP:
             self._stopped_lately = True
             self.reach.beat()
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from django_jobs import conf
 from django_jobs.connections import prepare_sqlite
+from django_jobs.current import enter_worker_process
 from django_jobs.executor import STUCK, give_up
 from django_jobs.ids import new_token
 from django_jobs.lanes import advice
@@ -87,6 +88,7 @@ class Process:
 
     def start(self) -> None:
         """Start every thread; returns at once."""
+        enter_worker_process()
         prepare_sqlite()
         self._unsubscribe = subscribe(self._on_hint)
         self.worker.start()
@@ -154,6 +156,8 @@ class Process:
     def _settle(self) -> float:
         if self.settler.tick():
             self.claimer.wake()
+            if self.waker.parents_wait:
+                self.control.wake()
         return self._settle_pause
 
     def _watch(self, beat: float) -> float:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from uuid import UUID
 
 from django_jobs import conf
-from django_jobs.models import Job, Lapsed, picking
+from django_jobs.models import Event, Job, Lapsed, Waits, picking
 from django_jobs.models.waking import Hint, notify
 from django_jobs.signals import job_lapsed
 from django_jobs.states import State
@@ -30,6 +30,29 @@ def wake() -> int:
     if woken:
         notify(conf.current().database, Hint.READY)
     return woken
+
+
+def answer(waits: Waits | None = None) -> int:
+    """Match events to waits, and wake the runs that go on; how many moved or were looked at.
+
+    Two steps on purpose: an answer stays on its step until the run takes it, so that a run that
+    suspends at this very moment is found by the next look.
+    """
+    events, jobs = Event.objects.all(), Job.objects.all()
+    waits = events.waits() if waits is None else waits
+    moved, answered = 0, waits.answers
+    while waits.events:
+        looked_at, found = picking.retrying(lambda: events.match(BATCH))
+        moved, answered = moved + looked_at, answered or found > 0
+        if looked_at < BATCH:
+            break
+    if waits.parents:
+        parents = picking.retrying(lambda: events.answer_parents(BATCH))
+        moved, answered = moved + len(parents), answered or bool(parents)
+    woken = picking.retrying(lambda: jobs.wake_answered(limit=BATCH)) if answered else []
+    if woken:
+        notify(conf.current().database, Hint.READY)
+    return moved + len(woken)
 
 
 def lapse(worker: str = "", spared: Collection[UUID] = ()) -> list[Lapsed]:
@@ -69,6 +92,8 @@ class Waker:
     def __init__(self, lease: float, spared: Callable[[], Collection[UUID]] = lambda: ()) -> None:
         self._lease, self._spared = lease, spared
         self._lost_workers: list[str] = []
+        self.parents_wait = False
+        """Whether runs wait for other jobs: then the end of each is worth a look."""
         self._seen_since: float | None = None
 
     def tick(self) -> int:
@@ -81,7 +106,9 @@ class Waker:
         now = time.monotonic()
         if self._seen_since is None:
             self._seen_since = now
-        moved = wake()
+        waits = Event.objects.all().waits()
+        self.parents_wait = waits.parents
+        moved = wake() + answer(waits)
         while self._lost_workers:
             moved += len(lapse(self._lost_workers[0]))
             self._lost_workers.pop(0)

@@ -2,6 +2,7 @@
 
 from django_jobs.models.attempt import Attempt
 from django_jobs.models.deployment import Deployment
+from django_jobs.models.event import Event, EventQuerySet, Waits
 from django_jobs.models.job import Job, JobQuerySet
 from django_jobs.models.lane import Counter, Lane, LaneKey
 from django_jobs.models.moves import NO_FLOOR, Floor
@@ -10,12 +11,15 @@ from django_jobs.models.own_rows import Fence, OwnRows
 from django_jobs.models.permit import Permit
 from django_jobs.models.rescue import Lapsed
 from django_jobs.models.run import Run
+from django_jobs.models.step import Step
 
 __all__ = [
     "NO_FLOOR",
     "Attempt",
     "Counter",
     "Deployment",
+    "Event",
+    "EventQuerySet",
     "Fence",
     "Floor",
     "Job",
@@ -28,4 +32,6 @@ __all__ = [
     "OwnRows",
     "Permit",
     "Run",
+    "Step",
+    "Waits",
 ]

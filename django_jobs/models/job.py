@@ -47,6 +47,11 @@ class JobQuerySet(RunMoves, RescueMoves):  # type: ignore[override]
                 self.filter(id__in=ids, state=State.READY, blocked=True).update(blocked=False)
         return [(row[1], row[2]) for row in sorted(rows, key=lambda row: row[3])]
 
+    def running_for(self, job_id: UUID) -> float:
+        """Seconds since the job started for the first time, by the database's clock."""
+        row = self.filter(id=job_id).annotate(now=Now()).values_list("now", "started_at").first()
+        return 0.0 if row is None or row[1] is None else float((row[0] - row[1]).total_seconds())
+
     def store_progress(self, run: Run, progress: str) -> bool:
         """Store a progress value (JSON text) of a run that still holds its lease."""
         held = self.filter(id=run.id, lease=run.lease, state=State.RUNNING)

@@ -2,20 +2,40 @@
 
 from __future__ import annotations
 
+import random
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
+from uuid import UUID
 
-from django.db import DatabaseError, InterfaceError, OperationalError, transaction
+from django.db import (
+    DEFAULT_DB_ALIAS,
+    DatabaseError,
+    InterfaceError,
+    OperationalError,
+    connections,
+    transaction,
+)
 
 from django_jobs import conf
-from django_jobs.errors import FenceRefused, LeaseLost, Superseded
-from django_jobs.models import picking
+from django_jobs.errors import (
+    AtomicNeedsOneDatabase,
+    FenceRefused,
+    LeaseLost,
+    StepRefused,
+    Superseded,
+)
+from django_jobs.models import endings, memos, picking
+from django_jobs.models.event import Event
 from django_jobs.models.job import Job
 from django_jobs.models.run import Run
 from django_jobs.payloads import encode_value
+from django_jobs.steps.memo import Memo
+
+T = TypeVar("T")
 
 SERIALIZATION_FAILURE = "40001"
 
@@ -116,6 +136,83 @@ class OwnRows:
                     "must be the last statement before COMMIT: write it in place of the outer "
                     "transaction.atomic()."
                 )
+
+    def in_own_transaction(self) -> bool:
+        """Whether a fenced transaction of the run is open on this thread."""
+        return self.fence is not None
+
+    def require_place(self, what: str, atomic: bool | str) -> None:
+        """Whether a step may store something here.
+
+        Raises ``StepRefused`` inside a transaction that would take what is remembered with it,
+        and ``AtomicNeedsOneDatabase`` for an atomic step on another database than the jobs'.
+        """
+        fence = self.fence
+        if atomic is not False:
+            asked = DEFAULT_DB_ALIAS if atomic is True else atomic
+            for alias in (asked, self._jobs if fence is None else fence.alias):
+                if alias != self._jobs:
+                    raise AtomicNeedsOneDatabase(what, alias, self._jobs)
+        in_callers = fence is None and picking.in_transaction(self._jobs)
+        if in_callers or (fence is not None and atomic is False):
+            raise StepRefused(
+                f"{what} is called inside a transaction: what is remembered would roll back with "
+                "it, or outlive it. Call it outside the block; or write step.run(..., atomic=True) "
+                "inside current_job().atomic() or in place of transaction.atomic()."
+            )
+
+    def drop_connections(self) -> None:
+        """Close this thread's connections that are in no transaction."""
+        for connection in connections.all(initialized_only=True):
+            if not connection.in_atomic_block:
+                connection.close()
+
+    def load_steps(self) -> list[Memo]:
+        """Every step of the run, in one statement."""
+        return self._patiently(lambda: memos.load(self._jobs, self._run.run_id))
+
+    def store_steps(self, steps: Sequence[Memo]) -> dict[str, float | None]:
+        """Insert or update; for each name the seconds until it wakes. Raises ``LeaseLost``."""
+        in_own = self.in_own_transaction()
+        stored = self._patiently(
+            lambda: memos.remember(self._jobs, self._run, steps, lock=not in_own)
+        )
+        if not stored:
+            raise self.lost()
+        return stored
+
+    def find_event(
+        self, event: str, match: str | None, tenant: str, taken: Iterable[int]
+    ) -> tuple[int, str] | None:
+        """The earliest event since the job was enqueued: its number and payload."""
+        events = Event.objects.all()
+        found: tuple[int, str] | None = self._patiently(
+            lambda: events.earliest_for(self._run.id, event, match, tenant, taken)
+        )
+        return found
+
+    def outcomes_of(self, ids: Sequence[UUID]) -> dict[UUID, tuple[UUID | None, str | None]]:
+        """For each id the job that stands for it, and JSON of its outcome once it has ended."""
+        return self._patiently(lambda: endings.of(ids))
+
+    def _patiently(self, work: Callable[[], T]) -> T:
+        """``work()``, tried again when the database was away for a moment.
+
+        The effect of a step has happened; to forget it for a lost connection would repeat it.
+        Every statement here may be repeated. In a transaction the first error ends it.
+        """
+        connection = connections[self._jobs]
+        if connection.in_atomic_block:
+            return work()
+        for delay in (0.05, 0.2, 0.8, 2.0, None):
+            try:
+                return picking.retrying(work)
+            except (OperationalError, InterfaceError):
+                if delay is None:
+                    raise
+                connection.close()
+            time.sleep(delay * random.uniform(0.5, 1.5))
+        raise AssertionError("unreachable")
 
     @contextmanager
     def _transaction(self, fence: Fence) -> Iterator[None]:

@@ -20,6 +20,7 @@ from django_jobs.models.lane import Lane, LaneKey, lock_and_draw
 from django_jobs.models.moves import ENDED_SUPERSEDED, Moves
 from django_jobs.models.publishing import Published
 from django_jobs.models.run import Run
+from django_jobs.models.step import Step
 from django_jobs.models.superseding import Announced
 from django_jobs.outcomes import Failure
 from django_jobs.states import State
@@ -46,6 +47,16 @@ class RescueMoves(Moves):
     def wake(self, *, limit: int) -> list[str]:
         """WAKE up to ``limit`` due rows, the most urgent first; the queue of each."""
         return [row[0] for row in picking.run(self.db, "wake", {"limit": limit})]
+
+    def wake_answered(self, *, limit: int) -> list[str]:
+        """WAKE up to ``limit`` suspended rows whose waits are answered; the queue of each."""
+        with picking.own_transaction(self.db):
+            woken = picking.run(self.db, "wake_answered", {"limit": limit})
+            # Once for each answer: a run that does not take it must not be woken for ever.
+            ids = [picking.to_uuid(row[1]) for row in woken]
+            told = Step.objects.using(self.db).filter(status="answered", job_id__in=ids)
+            told.update(status="woken")
+        return [row[0] for row in woken]
 
     def lapse(
         self, *, limit: int, max_crashes: int, worker: str = "", spared: Collection[UUID] = ()
@@ -102,8 +113,7 @@ class RescueMoves(Moves):
     def _locked(self, job_id: UUID, tenant: str | None) -> Job:
         """The job that an operator names, locked; raises ``JobNotFound``, as for a stranger's."""
         rows = self.filter(id=job_id) if tenant is None else self.filter(id=job_id, tenant=tenant)
-        told = ("id", "state", "name", "idempotency_key", "lane_token")
-        job = rows.select_for_update().only(*told).first()
+        job = rows.select_for_update().only(*_SHOWN).first()
         if job is None:
             raise JobNotFound(f"There is no job {job_id}{_of(tenant)}.")
         return job
@@ -153,6 +163,7 @@ class RescueMoves(Moves):
         tenant: str | None = None,
         force: bool = False,
         as_newest: bool = False,
+        from_step: str | None = None,
         by: str = "",
         reason: str = "",
     ) -> Published:
@@ -160,7 +171,8 @@ class RescueMoves(Moves):
 
         ``by`` and ``reason`` are stored. ``force`` takes ``cancelled`` and ``done`` jobs too. In a
         lane this is a publish: with ``as_newest`` the job becomes its newest, else it must be
-        that. Raises ``JobNotFound``, ``NotRetryable`` and ``LaneMovedOn``.
+        that. ``from_step`` forgets that step and the later ones. Raises ``JobNotFound``,
+        ``NotRetryable`` and ``LaneMovedOn``.
         """
         with picking.own_transaction(self.db):
             key = self._lane_of(job_id)
@@ -171,6 +183,8 @@ class RescueMoves(Moves):
             if key is not None:
                 _require_newest(self.db, job, key, as_newest)
                 values["lane_token"] = tokens[0]
+            if from_step is not None:
+                self._forget(job, from_step)
             self._requeue(job, values)
             if key is None:
                 return Published()
@@ -200,6 +214,16 @@ class RescueMoves(Moves):
                 f"Job {job.id} is still stopping; try again when its body has ended."
             )
 
+    def _forget(self, job: Job, from_step: str) -> None:
+        steps = Step.objects.using(self.db).filter(run_id=job.run_id)
+        positions = dict(steps.order_by("position").values_list("name", "position"))
+        if from_step not in positions:
+            raise NotRetryable(
+                f"Job {job.id} has no stored step {from_step!r}. Those of its run are: "
+                f"{', '.join(map(repr, positions)) or 'none'}."
+            )
+        steps.filter(position__gte=positions[from_step]).delete()
+
     def prune(self, state: State, *, age: float, limit: int) -> int:
         """Delete up to ``limit`` jobs that ended in ``state`` more than ``age`` seconds ago."""
         assert state in states.FINISHED
@@ -207,15 +231,19 @@ class RescueMoves(Moves):
         history = self.filter(state__in=[picking.constant(known) for known in states.FINISHED])
         old = history.filter(state=state, finished_at__lt=Now() - timedelta(seconds=age))
         with picking.own_transaction(self.db):
-            ids: Sequence[UUID] = list(
+            rows = list(
                 old.order_by("finished_at")
                 .select_for_update(skip_locked=True)
-                .values_list("id", flat=True)[:limit]
+                .values_list("id", "run_id")[:limit]
             )
+            ids: Sequence[UUID] = [id_ for id_, _ in rows]
+            Step.objects.using(self.db).filter(run_id__in=[run_id for _, run_id in rows]).delete()
             Attempt.objects.using(self.db).filter(job_id__in=ids).delete()
             deleted, _ = self.filter(id__in=ids, state=state).delete()
         return deleted
 
+
+_SHOWN = ("id", "run_id", "state", "name", "idempotency_key", "lane_token")
 
 _AS_NEW: dict[str, Any] = {
     "attempt": 0,
@@ -230,6 +258,7 @@ _AS_NEW: dict[str, Any] = {
     "result": None,
     "progress": None,
     "run_at": Least(F("run_at"), Now()),
+    "started_at": None,
     "finished_at": None,
 }
 

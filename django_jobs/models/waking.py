@@ -34,6 +34,7 @@ class Hint(StrEnum):
     STAGED = "staged"
     READY = "ready"
     STOP = "stop"
+    EMITTED = "emitted"
 
 
 _listeners: list[Callable[[Hint], None]] = []

@@ -182,12 +182,14 @@ def retry(
     tenant: str | None = None,
     force: bool = False,
     as_newest: bool = False,
+    from_step: str | None = None,
     by: str = "",
     reason: str = "",
 ) -> None:
     """Run a dead or failed job again, with a full new set of attempts and its history kept.
 
-    ``by`` and ``reason`` are stored. ``force`` takes cancelled and done jobs too. A job of a lane
+    Its completed steps are not run again, but for ``from_step`` and those after it. ``by`` and
+    ``reason`` are stored. ``force`` takes cancelled and done jobs too. A job of a lane
     must be the lane's newest, or is made that ``as_newest``; what is older in it is superseded. A
     quarantined entry is given back to the relay. Raises ``JobNotFound``, ``NotRetryable``,
     ``LaneMovedOn``, and ``NotYourJob`` for a deduplicated id.
@@ -205,7 +207,13 @@ def retry(
             return
     published = picking.retrying(
         lambda: Job.objects.all().requeue(
-            job_id, tenant=tenant, force=force, as_newest=as_newest, by=by, reason=reason
+            job_id,
+            tenant=tenant,
+            force=force,
+            as_newest=as_newest,
+            from_step=from_step,
+            by=by,
+            reason=reason,
         )
     )
     notify(conf.current().database, Hint.READY)

@@ -4,6 +4,7 @@
 the executor and the settle are the worker's, called from this thread. No worker is needed.
 """
 
+from django_jobs.testing.crashing import assert_crash_safe
 from django_jobs.testing.draining import Ran, advance, assert_enqueued, drain, enqueued
 from django_jobs.testing.memory import MemoryQueue, memory_queue
 
@@ -11,6 +12,7 @@ __all__ = [
     "MemoryQueue",
     "Ran",
     "advance",
+    "assert_crash_safe",
     "assert_enqueued",
     "drain",
     "enqueued",

@@ -17,10 +17,11 @@ from django_jobs.executor import arun_body, run_body
 from django_jobs.leases import Held, LeaseBook
 from django_jobs.loops import relay, waker
 from django_jobs.loops.settler import Settler
-from django_jobs.models import Job, depths, publishing
+from django_jobs.models import Event, Job, Step, depths, publishing
 from django_jobs.operations import outbox_aliases
 from django_jobs.outcomes import Buried, Outcome, Retried
 from django_jobs.states import LIVE
+from django_jobs.steps.memo import DECIDED
 
 LEASE = 3600.0
 
@@ -58,6 +59,7 @@ def drain(*, queues: Sequence[str] | None = None, limit: int = 10_000) -> list[R
             while relay.tick(alias):
                 pass
         waker.wake()
+        waker.answer()
         held = _claim(leases, queues)
         if held is None:
             return ran
@@ -91,7 +93,7 @@ def _run(held: Held) -> Outcome:
 
 
 def advance(seconds: float | timedelta) -> None:
-    """Let time pass for everything that waits: due times, retries and leases come nearer."""
+    """Let time pass for everything that waits: due times, retries, leases, sleeps and timeouts."""
     step = seconds if isinstance(seconds, timedelta) else timedelta(seconds=seconds)
     live = Job.objects.filter(state__in=LIVE)
     live.update(
@@ -99,6 +101,9 @@ def advance(seconds: float | timedelta) -> None:
         not_before=F("not_before") - step,
         lease_expires_at=F("lease_expires_at") - step,
     )
+    waiting = Step.objects.using(conf.current().database).exclude(status__in=DECIDED)
+    waiting.update(wake_at=F("wake_at") - step)
+    Event.objects.update(expires_at=F("expires_at") - step)
     for alias in outbox_aliases():
         publishing.outbox(alias).pending().update(
             run_at=F("run_at") - step, next_try_at=F("next_try_at") - step

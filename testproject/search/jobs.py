@@ -6,10 +6,12 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 
+from django.core.mail import EmailMessage
 from django.db import transaction
+from django.db.models import Sum
 from django.utils import timezone
 
-from django_jobs import Retry, current_job, job
+from django_jobs import PER_CALL, Retry, current_job, job, step
 from django_jobs.errors import Interrupted
 from testproject.search.models import Document, Interruption, Posting
 
@@ -67,3 +69,30 @@ def definitions(parent: ast.AST) -> Iterator[Defined]:
             yield node
         if isinstance(node, ast.stmt | ast.ExceptHandler):
             yield from definitions(node)
+
+
+@job(idempotency_key=PER_CALL)
+def digest(readers: list[str]) -> None:
+    """Collect, wait for an approval, rest, and mail each reader once, whatever happens to us."""
+    documents, words = step.parallel(
+        lambda: step.run("count the documents", Document.objects.count),
+        lambda: step.run("find the words", most_frequent_words, 3),
+    )
+    text = f"{documents} documents, mostly about {', '.join(words)}."
+    editor = step.wait_for_event("digest approved", type=str)
+    step.sleep("rest", 2)
+    for reader in readers:
+        step.run(f"mail {reader}", send, reader, f"{text} Approved by {editor}.")
+
+
+def most_frequent_words(count: int) -> list[str]:
+    """The words that are in the index most often."""
+    totals = Posting.objects.values_list("word").annotate(n=Sum("count")).order_by("-n", "word")
+    return [word for word, _ in totals[:count]]
+
+
+def send(reader: str, text: str) -> None:
+    """One mail. Its key is the same on every attempt: a mail service drops the second one."""
+    time.sleep(0.5)  # As a mail server would take.
+    headers = {"Idempotency-Key": step.key()}
+    EmailMessage("Digest", text, "demo@example.com", [reader], headers=headers).send()

@@ -236,6 +236,7 @@ def move(amount: int) -> None:
     """Moves money from the first account to the second, on the jobs' own database."""
     accounts = Account.objects.using(conf.current().database)
     accounts.filter(name="from").update(balance=F("balance") - amount)
+    Ledger.objects.using(conf.current().database).create(note=f"transfer {current_job().id}")
     accounts.filter(name="to").update(balance=F("balance") + amount)
 
 

@@ -19,7 +19,7 @@ from django.db.models import Count, Max, Min
 from django_jobs import enqueue
 from django_jobs.management.commands.jobs_worker import count
 from django_jobs.models import Attempt, Job, Outbox
-from testproject.search import fresh
+from testproject.search import fresh, scene
 from testproject.search.finding import search
 from testproject.search.jobs import index_document
 from testproject.search.models import Document
@@ -51,9 +51,12 @@ class Command(BaseCommand):
         started = time.monotonic()
         self.store(files)
         self.roll_back(files[:BATCH])
-        self.work(len(files), database.with_suffix(".log"))
+        log = database.with_suffix(".log")
+        log.unlink(missing_ok=True)
+        self.work(len(files), log)
         self.report(time.monotonic() - started)
-        edits.play(self.say, database.with_suffix(".log"))
+        edits.play(self.say, log)
+        self.digest(log)
         self.find()
 
     def say(self, text: str, *, title: bool = False) -> None:
@@ -96,16 +99,20 @@ class Command(BaseCommand):
             raise CommandError(f"The batch that rolled back left something: {before} -> {after}")
         self.say(f"  rolled back a batch of {inside}: 0 documents and 0 jobs of it exist")
 
+    def digest(self, log: Path) -> None:
+        self.say("A digest in steps: manage.py runworker", title=True)
+        worker = start(log)
+        try:
+            scene.play(self.say)
+        except KeyboardInterrupt:
+            raise CommandError("Interrupted: the worker was stopped too.") from None
+        finally:
+            stop(worker)
+        self.say("")
+
     def work(self, total: int, log: Path) -> None:
         self.say("\nmanage.py runworker --drain", title=True)
-        environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "testproject.settings"}
-        with log.open("w") as output:
-            worker = subprocess.Popen(
-                [sys.executable, str(settings.BASE_DIR / "manage.py"), "runworker", "--drain"],
-                stdout=output,
-                stderr=output,
-                env=environment,
-            )
+        worker = start(log, "--drain")
         started = time.monotonic()
         try:
             while worker.poll() is None:
@@ -169,6 +176,18 @@ def store(path: str, content: bytes) -> None:
     """A document and the job that indexes it: both, or neither."""
     document = Document.objects.create(path=path, content=content)
     enqueue(index_document, document_id=document.pk)
+
+
+def start(log: Path, *options: str) -> subprocess.Popen[bytes]:
+    """A worker on the demo's database."""
+    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "testproject.settings"}
+    with log.open("a") as output:
+        return subprocess.Popen(
+            [sys.executable, str(settings.BASE_DIR / "manage.py"), "runworker", *options],
+            stdout=output,
+            stderr=output,
+            env=environment,
+        )
 
 
 def standard_library(limit: int | None) -> list[Path]:
