@@ -11,7 +11,7 @@ from django_jobs.lanes import advice
 from django_jobs.lanes.advice import Claim
 
 IDLE = 60.0
-"""Seconds until the next tick where no signals are configured or no lane job runs."""
+"""Seconds until the next tick where no signals are configured."""
 
 Look = Callable[[Collection[UUID]], Collection[UUID]]
 
@@ -35,10 +35,10 @@ class Watcher:
 
         What ``look`` raises goes through, and the same jobs are told again at the next tick.
         """
-        claims = self._running()
-        if not claims or self._stopped.is_set():
-            self._told.clear()
+        settings = conf.current()
+        if settings.lanes_cache is None or self._stopped.is_set():
             return IDLE
+        claims = self._running()
         usurped = advice.beat(claims)
         # A stop may have come while the answer was on its way.
         if self._stopped.is_set():
@@ -51,7 +51,7 @@ class Watcher:
             for id_ in ours:
                 del suspects[id_]
         self._told = {(id_, claim.token) for id_, claim in suspects.items()}
-        return conf.current().lanes_poll
+        return settings.lanes_poll
 
     def stop(self) -> None:
         """Neither beat nor tell anything from now on, whatever is on its way."""

@@ -117,7 +117,7 @@ def test_a_run_that_begins_again_is_told_again(lane_server: servers.RedisServer,
     advice.claim_many([claim(2, key)])
     watcher.tick()
     bodies.claims = []
-    assert watcher.tick() == IDLE
+    assert watcher.tick() == 0.5
     bodies.claims = [old]
     watcher.tick()
     assert bodies.looked == [{old.job_id}, {old.job_id}]
@@ -154,8 +154,10 @@ def test_without_lane_jobs_nothing_is_asked(
 ) -> None:
     private_redis.stop()
     signals(private_redis)
-    assert Bodies().watcher().tick() == IDLE
+    assert Bodies().watcher().tick() == 0.5
     assert advice.available()
+    signals(None)
+    assert Bodies(claim(1, "k")).watcher().tick() == IDLE
 
 
 def test_a_server_that_is_away_stops_nobody(
