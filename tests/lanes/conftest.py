@@ -13,7 +13,6 @@ import redis
 from django_jobs.lanes import Lane, wiring
 from tests import servers
 
-
 PREFIX = f"test_{os.getpid()}"
 
 
