@@ -10,9 +10,6 @@ from django_jobs import conf
 from django_jobs.lanes import advice
 from django_jobs.lanes.advice import Claim
 
-IDLE = 60.0
-"""Seconds until the next tick where no signals are configured."""
-
 Look = Callable[[Collection[UUID]], Collection[UUID]]
 
 
@@ -35,14 +32,15 @@ class Watcher:
 
         What ``look`` raises goes through, and the same jobs are told again at the next tick.
         """
-        settings = conf.current()
-        if settings.lanes_cache is None or self._stopped.is_set():
-            return IDLE
+        pause = conf.current().lanes_poll
         claims = self._running()
+        if not claims or self._stopped.is_set():
+            self._told.clear()
+            return pause
         usurped = advice.beat(claims)
         # A stop may have come while the answer was on its way.
         if self._stopped.is_set():
-            return IDLE
+            return pause
         suspects = {c.job_id: c for c in claims if c.job_id in usurped}
         news = [id_ for id_, c in suspects.items() if (id_, c.token) not in self._told]
         if news:
@@ -51,7 +49,7 @@ class Watcher:
             for id_ in ours:
                 del suspects[id_]
         self._told = {(id_, claim.token) for id_, claim in suspects.items()}
-        return settings.lanes_poll
+        return pause
 
     def stop(self) -> None:
         """Neither beat nor tell anything from now on, whatever is on its way."""
