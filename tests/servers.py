@@ -352,6 +352,7 @@ class RedisServer:
         if self._process is None or self._folder is None:
             raise RuntimeError("This server is not ours, or not running.")
         self._process.send_signal(signal.SIGKILL if mode == "immediate" else signal.SIGTERM)
+        self._process.send_signal(signal.SIGCONT)  # A frozen one would never hear it.
         self._process.wait(STARTUP)
         self._process = None
         (self._folder / "pid").unlink(missing_ok=True)

@@ -63,7 +63,7 @@ class BoundedSocket:
         return self._wanted
 
     def _prepare(self) -> socket.socket:
-        self._sock.settimeout(self._wanted if self._wanted == 0 else _left(self._wanted))
+        self._sock.settimeout(_left(self._wanted))
         return self._sock
 
     def recv(self, *args: Any) -> bytes:

@@ -131,8 +131,6 @@ def _pool(alias: str, timeout: float) -> redis.ConnectionPool:
         socket_timeout=timeout,
         socket_connect_timeout=timeout,
         retry=Retry(NoBackoff(), 0),
-        retry_on_timeout=False,
-        retry_on_error=[],
         protocol=2,
         connection_class=bounded(theirs.connection_class),
         max_connections=_MANY_CONNECTIONS,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,6 +12,17 @@ import redis
 
 from django_jobs.lanes import Lane, wiring
 from tests import servers
+
+PREFIX = f"test_{os.getpid()}"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_key_is_left_behind(redis_server: servers.RedisServer) -> Iterator[None]:
+    """A tombstone lasts seven days, and the shared server may be somebody's own."""
+    yield
+    with redis.Redis.from_url(redis_server.url()) as client:
+        for key in client.scan_iter(match=f"{PREFIX}:*", count=1000):
+            client.delete(key)
 
 
 @pytest.fixture(scope="session")
@@ -26,7 +38,8 @@ def use(settings: Any, server: servers.RedisServer | None, **changes: Any) -> No
         location = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": server.url()}
         settings.CACHES = {**settings.CACHES, "lanes": location}
     alias = "lanes" if server is not None else None
-    settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "LANES_CACHE": alias, **changes}
+    ours = {"LANES_CACHE": alias, "LANES_PREFIX": PREFIX, **changes}
+    settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, **ours}
 
 
 @pytest.fixture(params=["shared", "wheel"])

@@ -100,16 +100,20 @@ def test_a_hundred_beats_are_one_round_trip(
     assert len(sent) == 1
 
 
+@pytest.mark.parametrize(("claimed", "finished"), [(1000, 2000), (7, None), (1000, None), (6, 7)])
 def test_a_key_of_another_history_is_claimed_anew_when_the_row_says_so(
     lane_server: servers.RedisServer,
     raw: redis.Redis,
     key: str,
     caplog: pytest.LogCaptureFixture,
+    claimed: int,
+    finished: int | None,
 ) -> None:
     """After a restore of the database the sequence of tokens starts lower."""
-    foreign, ours, newer = claim(1000, key), claim(7, key), claim(8, key)
+    foreign, ours, newer = claim(claimed, key), claim(7, key), claim(8, key)
     advice.claim_many([foreign])
-    advice.finish([claim(2000, key)])
+    if finished is not None:
+        advice.finish([claim(finished, key)])
     advice.claim_many([foreign])
     advice.claim_many([ours])
     assert advice.start(ours) is Advice.LOOK
@@ -267,11 +271,12 @@ def test_the_end_of_an_outage_is_noticed_and_told_once(
     signals(private_redis)
     server = wiring.server()
     assert server is not None
-    server.breaker._cool_down = 0.05
+    server.breaker._cool_down = 0.0
     caplog.set_level(logging.INFO, "django_jobs.lanes")
     talk()
     private_redis.stop("immediate")
-    talk()
+    for _ in range(3):
+        talk()
     assert not advice.available()
     private_redis.start()
     deadline = time.monotonic() + 10
@@ -282,6 +287,22 @@ def test_the_end_of_an_outage_is_noticed_and_told_once(
     away, back = lines(caplog)
     assert "are away" in away
     assert "are back after" in back
+
+
+def test_more_claims_than_can_be_told_in_time_are_no_outage(
+    signals: Any, private_redis: servers.RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rest is left to the heartbeats."""
+    signals(private_redis, LANES_TIMEOUT=0.2)
+    monkeypatch.setattr(advice, "CHUNK", 1)
+    claims = [claim(1, uuid.uuid4().hex) for _ in range(3000)]
+    talk()
+    began = time.monotonic()
+    advice.claim_many(claims)
+    assert time.monotonic() - began < 0.3
+    assert advice.available()
+    assert held_by(Lane("index", "acme", claims[0].lane)) is not None
+    assert held_by(Lane("index", "acme", claims[-1].lane)) is None
 
 
 def test_in_an_outage_one_caller_tries_for_all(

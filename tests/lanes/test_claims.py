@@ -213,6 +213,13 @@ def test_two_holders_of_one_token_displace_nobody(lane: Lane, raw: redis.Redis) 
     assert tombstone(lane, raw, "b") is None
 
 
+def test_a_token_that_ended_with_another_holder_is_told_to_look(lane: Lane) -> None:
+    lane.claim("a", 5)
+    lane.finish("a", 5)
+    assert lane.claim("b", 5) == Displaced("a")
+    assert lane.start("b", 5) == Superseded("a")
+
+
 def test_a_lane_remembers_the_newest_claims_only(lane: Lane, raw: redis.Redis) -> None:
     """A lane whose runs never complete must not make each call dearer."""
     for token in range(1, 101):

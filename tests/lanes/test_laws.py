@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, field
 
+import pytest
 import redis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -105,13 +106,29 @@ def stopped(lane: Lane, raw: redis.Redis, model: Model) -> set[str]:
     return refused
 
 
+some_calls = st.lists(st.sampled_from(CALLS), min_size=1, max_size=12)
+
+
 @many
-@given(calls=st.lists(st.sampled_from(CALLS), min_size=1, max_size=12), data=st.data())
+@given(calls=some_calls, data=st.data())
 def test_calls_in_any_order_and_executed_twice_leave_the_same_lane(
     lane_server: object, raw: redis.Redis, calls: list[Call], data: st.DataObject
 ) -> None:
+    commute(raw, calls, data.draw(st.permutations(calls)))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+@settings(many, max_examples=10_000)
+@given(calls=some_calls, data=st.data())
+def test_calls_in_any_order_leave_the_same_lane_for_long(
+    lane_server: object, raw: redis.Redis, calls: list[Call], data: st.DataObject
+) -> None:
+    commute(raw, calls, data.draw(st.permutations(calls)))
+
+
+def commute(raw: redis.Redis, calls: list[Call], shuffled: list[Call]) -> None:
     model = Model.of(calls)
-    shuffled = data.draw(st.permutations(calls))
     for order in (calls, shuffled):
         lane = new_lane()
         for call in order:

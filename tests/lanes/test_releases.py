@@ -166,6 +166,18 @@ def test_a_released_newer_life_is_superseded_as_the_older_one_was(
     assert tombstone(lane, raw, "a") == "b"
 
 
+def test_an_older_life_that_is_told_late_is_there_when_the_newer_is_released(lane: Lane) -> None:
+    """35"""
+    lane.claim("a", 4)
+    lane.claim("d", 5)
+    assert lane.claim("a", 1) == Displaced("d")
+    lane.release("d", 5)
+    assert lane.release("a", 4) == Released(Release.RESTORED, "a")
+    holder = lane.holder()
+    assert holder is not None
+    assert holder.token == 1
+
+
 def test_a_second_release_is_told_that_there_is_nothing(lane: Lane) -> None:
     """36"""
     lane.claim("a", 1)
@@ -185,12 +197,42 @@ def test_a_claim_that_arrives_after_its_own_release_is_void(lane: Lane, raw: red
     assert lane.claim("b", 3) == Claimed("a"), "a new token is a new claim"
 
 
-def test_a_release_of_a_finished_claim_is_told_that_there_is_nothing(lane: Lane) -> None:
+def test_who_withdrew_is_not_buried_by_what_comes_after(lane: Lane, raw: redis.Redis) -> None:
+    lane.claim("b", 2)
+    lane.release("b", 2)
+    lane.claim("c", 3)
+    assert tombstone(lane, raw, "b") is None
+
+
+def test_a_release_of_a_finished_claim_is_told_that_there_is_nothing(
+    lane: Lane, raw: redis.Redis
+) -> None:
     lane.claim("a", 1)
     lane.claim("b", 2)
     lane.finish("b", 2)
-    assert lane.release("b", 2) == Released(Release.NOT_MINE)
+    assert lane.release("b", 2, "a") == Released(Release.NOT_MINE)
+    assert tombstone(lane, raw, "a") == "b"
     assert lane.start("a", 1) == Superseded("b")
+
+
+def test_a_release_of_a_lapsed_claim_is_told_that_there_is_nothing(
+    lane: Lane, raw: redis.Redis
+) -> None:
+    """23"""
+    lane.claim("a", 1)
+    lapse(lane, raw, 1)
+    assert lane.release("a", 1) == Released(Release.NOT_MINE)
+
+
+def test_a_release_leaves_the_tombstone_of_another_although_the_lane_was_lost(
+    lane: Lane, raw: redis.Redis
+) -> None:
+    """34"""
+    lane.claim("a", 1)
+    lane.claim("c", 3)
+    raw.delete(lane.keys().lane)
+    lane.release("b", 2, "a")
+    assert tombstone(lane, raw, "a") == "c"
 
 
 def test_a_release_that_fails_is_logged_with_its_lane_and_raises_nothing(

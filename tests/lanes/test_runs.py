@@ -190,3 +190,32 @@ def test_a_claim_that_arrives_after_its_own_finish_leaves_the_lane_vacant(
     assert held_by(lane) is None
     assert lane.start("b", 2) == Started(), "a run that is repeated may go on"
     assert lane.beat("b", 2) == Held()
+
+
+def test_a_run_that_is_repeated_after_its_finish_hears_of_newer_ones(lane: Lane) -> None:
+    lane.start("a", 1)
+    lane.finish("a", 1)
+    lane.claim("b", 2)
+    assert lane.start("a", 1) == Superseded("b")
+    assert lane.beat("a", 1) == Usurped("b")
+
+
+def test_a_late_finish_of_an_older_run_takes_nothing_back(lane: Lane) -> None:
+    lane.finish("c", 3)
+    lane.finish("a", 1)
+    assert lane.start("b", 2) == Superseded("c")
+    assert held_by(lane) is None
+
+
+def test_what_has_ended_keeps_no_tombstone(lane: Lane, raw: redis.Redis) -> None:
+    """Nothing would mend it when the newer claim is released."""
+    lane.claim("a", 1)
+    lane.claim("b", 2)
+    lane.finish("a", 1)
+    assert tombstone(lane, raw, "a") is None
+
+
+def test_a_finish_of_a_released_claim_is_told_that_there_was_none(lane: Lane) -> None:
+    lane.claim("a", 1)
+    lane.release("a", 1)
+    assert not lane.finish("a", 1)

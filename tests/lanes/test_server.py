@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import tempfile
 import time
@@ -16,6 +17,7 @@ import redis
 
 from django_jobs.errors import LanesUnavailable
 from django_jobs.lanes import Claimed, Lane, wiring
+from django_jobs.lanes.deadlines import BoundedSocket, within
 from tests import servers
 from tests.waiting import until
 
@@ -129,3 +131,26 @@ def test_a_server_behind_sentinel_will_do(alias: Any, sentinel: int) -> None:
         SENTINELS=[("127.0.0.1", sentinel)],
     )
     assert lane().claim("a", 1) == Claimed(None)
+
+
+def test_an_earlier_deadline_around_a_call_stands() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        bounded = BoundedSocket(ours)
+        began = time.monotonic()
+        with pytest.raises(TimeoutError), within(0.05), within(30):
+            bounded.recv(1)
+        assert time.monotonic() - began < 5
+
+
+def test_a_look_that_does_not_wait_does_not_wait_within_a_deadline_either() -> None:
+    """The client library looks like this whether an idle connection was closed."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs, within(30):
+        bounded = BoundedSocket(ours)
+        bounded.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            bounded.recv(1)
+        bounded.settimeout(None)
+        theirs.sendall(b"x")
+        assert bounded.recv(1) == b"x"
