@@ -16,7 +16,7 @@ from django_jobs.connections import prepare_sqlite
 from django_jobs.current import enter_worker_process
 from django_jobs.ids import new_token
 from django_jobs.leases import UNSTARTED_LIMIT, LeaseBook
-from django_jobs.loops import janitor, relay
+from django_jobs.loops import janitor, relay, waker
 from django_jobs.loops.listener import Listener
 from django_jobs.loops.runner import LoopThread
 from django_jobs.loops.settler import Settler
@@ -145,9 +145,8 @@ class Process:
             self.lease_thread.wake()
 
     def _control(self) -> float:
-        staged, self._staged = self._staged, False
-        if staged and "relay" in self.plan.loops and self._relay():
-            self._staged, self._quiet = True, 0
+        if self._do_hinted():
+            self._quiet = 0
             return 0.0
         seen = peek(self.alias, outbox_aliases(), self.plan.queues)
         if "waker" in self.plan.loops and self.waker.tick():
@@ -166,6 +165,14 @@ class Process:
             self.finish()
         self._staged = self._staged or seen.staged
         return self._pause(seen.next_due, busy=seen.staged or seen.ready)
+
+    def _do_hinted(self) -> bool:
+        """What a wake-up announced is done before anything else is looked for; whether it was."""
+        staged, self._staged = self._staged, False
+        if staged and "relay" in self.plan.loops and self._relay():
+            self._staged = True
+            return True
+        return self._emitted and "waker" in self.plan.loops and waker.answer() > 0
 
     def _relay(self) -> int:
         return sum(relay.tick(alias) for alias in outbox_aliases())

@@ -12,7 +12,11 @@ from collections.abc import Callable
 from tests.benchmarks import ground
 from tests.benchmarks.plan import QUICK, Bench, Sizes
 
-SECTIONS = ("enqueue", "many", "drain", "pickup", "idle", "finished", "future", "pinned")
+SECTIONS = (
+    *("enqueue", "many", "drain", "pickup", "idle"),
+    *("steps", "events", "sleepers"),
+    *("finished", "future", "pinned"),
+)
 
 
 def _arguments() -> argparse.Namespace:
@@ -50,7 +54,7 @@ def _sizes(arguments: argparse.Namespace) -> Sizes:
 
 def _sections() -> dict[str, Callable[[Bench], None]]:
     # Django is set up by now; these import models.
-    from tests.benchmarks import draining, enqueueing, waiting
+    from tests.benchmarks import draining, enqueueing, stepping, waiting
 
     made = (
         enqueueing.one_by_one,
@@ -58,6 +62,9 @@ def _sections() -> dict[str, Callable[[Bench], None]]:
         draining.empty_table,
         waiting.pickup,
         waiting.idle,
+        stepping.steps,
+        stepping.events,
+        stepping.sleepers,
         draining.finished_rows,
         draining.future_rows,
         draining.pinned_snapshot,
