@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from django_jobs import conf
 from django_jobs.loops import janitor, overflow, relay
 from django_jobs.loops.plan import Plan
-from django_jobs.loops.waker import Waker
+from django_jobs.loops.waker import Waker, answer
 from django_jobs.models.peeking import Peek, peek
 from django_jobs.models.waking import WINDOW, Hint
 from django_jobs.operations import outbox_aliases
@@ -38,7 +38,7 @@ class Control:
 
     def __init__(self, plan: Plan, alias: str, waker: Waker, reach: Reach) -> None:
         self.plan, self.alias, self.waker, self.reach = plan, alias, waker, reach
-        self._staged = True
+        self._staged, self._emitted = True, False
         self._quiet = 0
         self._second_look, self._stopped_lately = 0.0, False
         self._janitor_due = time.monotonic() + conf.current().janitor_interval * random.random()
@@ -50,16 +50,17 @@ class Control:
             self._staged = True
         elif hint is Hint.READY:
             self.reach.claim()
-        elif hint is Hint.STOP:
+        elif hint is Hint.EMITTED:
+            self._emitted = True
+        else:
             self._stopped_lately = True
             self.reach.beat()
 
     def tick(self) -> float:
         """Publish and wake what is due, tell the other loops what they can do."""
         self._look_for_more_stops()
-        staged, self._staged = self._staged, False
-        if staged and "relay" in self.plan.loops and self._relay():
-            self._staged, self._quiet = True, 0
+        if self._do_hinted():
+            self._quiet = 0
             return 0.0
         seen = peek(self.alias, outbox_aliases(), self.plan.queues)
         if "waker" in self.plan.loops and self.waker.tick():
@@ -80,6 +81,15 @@ class Control:
         if self._stopped_lately and time.monotonic() >= self._second_look:
             self._stopped_lately = False
             self.reach.beat()
+
+    def _do_hinted(self) -> bool:
+        """What a hint announced is done before anything else is looked for; whether it was."""
+        staged, self._staged = self._staged, False
+        emitted, self._emitted = self._emitted, False
+        if staged and "relay" in self.plan.loops and self._relay():
+            self._staged, self._emitted = True, emitted
+            return True
+        return emitted and "waker" in self.plan.loops and answer() > 0
 
     def _relay(self) -> int:
         return sum(relay.tick(alias) for alias in outbox_aliases())

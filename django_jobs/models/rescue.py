@@ -54,7 +54,9 @@ class RescueMoves(Moves):
             woken = picking.run(self.db, "wake_answered", {"limit": limit})
             # Once for each answer: a run that does not take it must not be woken for ever.
             ids = [picking.to_uuid(row[1]) for row in woken]
-            told = Step.objects.using(self.db).filter(status="answered", job_id__in=ids)
+            told = Step.objects.using(self.db).filter(
+                job_id__in=ids, status=picking.constant("answered")
+            )
             told.update(status="woken")
         return [row[0] for row in woken]
 

@@ -42,7 +42,7 @@ class Step(models.Model):
         indexes = (
             models.Index(
                 name="django_jobs_step_event",
-                fields=("tenant", "event"),
+                fields=("tenant", "event", "match"),
                 condition=Q(status="waiting", event__isnull=False),
             ),
             models.Index(

@@ -89,7 +89,7 @@ class Journal:
         self._met: set[str] = set()
         self._counts: dict[str, int] = {}
         self._caught: dict[str, Memo] = {}
-        self._parallel = 0
+        self._parallel = self._last_position = 0
         self._owner = threading.current_thread()
         self._lock = threading.RLock()
 
@@ -120,6 +120,7 @@ class Journal:
             if began:
                 raise VersionUnknown(self.current.name, sorted(began), self._versions)
             self._memos = memos
+            self._last_position = max((memo.position for memo in memos.values()), default=0)
         return self._memos
 
     def numbered(self, name: str) -> str:
@@ -150,8 +151,7 @@ class Journal:
             known = self._loaded()
             for memo in memos:
                 if not memo.position:
-                    seat = known.get(memo.name)
-                    memo.position = seat.position if seat else self._next_position(known)
+                    memo.position = self._seat(known.get(memo.name))
                 memo.version = memo.version or self._version_of(known)
                 known.setdefault(memo.name, memo)
             waits = self.rows.store_steps(memos)
@@ -160,13 +160,16 @@ class Journal:
                 known[memo.name] = memo
             return memos[0].wait
 
+    def _seat(self, earlier: Memo | None) -> int:
+        """The place of a step in the run: that of its first time, else the next free one."""
+        if earlier is not None:
+            return earlier.position
+        self._last_position += 1
+        return self._last_position
+
     def _version_of(self, known: dict[str, Memo]) -> str:
         """That of the code that the run began under, which this release understands."""
         return next((memo.version for memo in known.values()), self._versions[0])
-
-    @staticmethod
-    def _next_position(known: dict[str, Memo]) -> int:
-        return max((memo.position for memo in known.values()), default=0) + 1
 
     def suspend(self, delay: float, reason: str) -> Suspended:
         """The exception that ends this attempt until ``delay`` seconds from now."""

@@ -13,15 +13,9 @@ from tests.benchmarks import ground
 from tests.benchmarks.plan import QUICK, Bench, Sizes
 
 SECTIONS = (
-    "enqueue",
-    "many",
-    "drain",
-    "pickup",
-    "idle",
-    "finished",
-    "future",
-    "pinned",
-    "overflow",
+    *("enqueue", "many", "drain", "pickup", "idle"),
+    *("steps", "events", "sleepers"),
+    *("finished", "future", "pinned", "overflow"),
 )
 
 
@@ -60,7 +54,7 @@ def _sizes(arguments: argparse.Namespace) -> Sizes:
 
 def _sections() -> dict[str, Callable[[Bench], None]]:
     # Django is set up by now; these import models.
-    from tests.benchmarks import draining, enqueueing, overflowing, waiting
+    from tests.benchmarks import draining, enqueueing, overflowing, stepping, waiting
 
     made = (
         enqueueing.one_by_one,
@@ -68,6 +62,9 @@ def _sections() -> dict[str, Callable[[Bench], None]]:
         draining.empty_table,
         waiting.pickup,
         waiting.idle,
+        stepping.steps,
+        stepping.events,
+        stepping.sleepers,
         draining.finished_rows,
         draining.future_rows,
         draining.pinned_snapshot,

@@ -2,7 +2,7 @@
 
 import time
 
-from django_jobs import PER_CALL, job
+from django_jobs import PER_CALL, RetryAfter, current_job, job, step
 
 
 @job(idempotency_key=PER_CALL)
@@ -19,3 +19,28 @@ def keyed(number: int) -> None:
 def started() -> float:
     """When this body began, by the clock that all processes of a machine share."""
     return time.monotonic()
+
+
+@job(idempotency_key=PER_CALL)
+def stepped(count: int, atomic: bool, again: bool) -> float:
+    """So many steps that do nothing; seconds that they took, on a replay when it is asked for."""
+    began = time.perf_counter()
+    for number in range(count):
+        step.run(f"step {number}", int, number, atomic=atomic)
+    took = time.perf_counter() - began
+    if again and current_job().attempt == 1:
+        raise RetryAfter(0)
+    return took
+
+
+@job(idempotency_key=PER_CALL)
+def awaits(number: int) -> float:
+    """When it went on after its event, by the clock that all processes share."""
+    step.wait_for_event("go", match=number)
+    return time.monotonic()
+
+
+@job(idempotency_key=PER_CALL)
+def naps(seconds: float) -> None:
+    """One sleep, and nothing else."""
+    step.sleep("nap", seconds)

@@ -14,6 +14,8 @@ class Sizes:
     many: int = 10_000
     drained: int = 10_000
     pickups: int = 200
+    steps: int = 500
+    sleepers: int = 10_000
     idle_seconds: float = 15.0
     finished: int = 1_000_000
     future: int = 100_000
@@ -31,6 +33,8 @@ QUICK = Sizes(
     many=600,
     drained=500,
     pickups=10,
+    steps=20,
+    sleepers=50,
     idle_seconds=1.0,
     finished=1_000,
     future=1_000,

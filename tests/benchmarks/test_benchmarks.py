@@ -22,5 +22,15 @@ def test_every_section_runs() -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert max(map(len, done.stdout.splitlines())) <= 80, done.stdout
-    for word in ("enqueue_many", "runworker", "pickup", "idle", "finished", "future", "snapshot"):
+    for word in (
+        "enqueue_many",
+        "runworker",
+        "pickup",
+        "idle",
+        "replay",
+        "emit",
+        "finished",
+        "future",
+        "snapshot",
+    ):
         assert word in done.stdout

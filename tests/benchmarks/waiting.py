@@ -34,8 +34,8 @@ def pickup(bench: Bench) -> None:
         _ours(5)
         ours = _ours(count)
     raw = _raw(bench, count)
-    _percentiles("raw: LISTEN, claim one", raw)
-    _percentiles("runworker", ours, raw, (Aim(5, at_most=True), None, Aim(15, at_most=True)))
+    percentiles("raw: LISTEN, claim one", raw)
+    percentiles("runworker", ours, raw, (Aim(5, at_most=True), None, Aim(15, at_most=True)))
     note("raw inserts the job itself; ours relays it first: two more commits to wait for")
 
 
@@ -84,7 +84,7 @@ def _raw(bench: Bench, count: int) -> list[float]:
     return [max(0.0, b - c) * 1000 for b, c in zip(begun, committed, strict=True)]
 
 
-def _percentiles(
+def percentiles(
     label: str,
     values: Sequence[float],
     beside: Sequence[float] | None = None,

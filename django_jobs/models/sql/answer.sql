@@ -3,13 +3,20 @@
 WITH found AS MATERIALIZED (
     SELECT step.run_id, step.name, min(event.seq) AS seq
     FROM django_jobs_event AS event
-    JOIN django_jobs_step AS step
-        ON step.tenant = event.tenant AND step.event = event.name AND step.status = 'waiting'
+    CROSS JOIN LATERAL (
+        -- Each by the index on (tenant, event, match): thousands may wait for one kind of event.
+        SELECT one.run_id, one.name, one.job_id FROM django_jobs_step AS one
+        WHERE one.status = 'waiting' AND one.tenant = event.tenant AND one.event = event.name
+            AND one.match = event.match
+        UNION ALL
+        SELECT one.run_id, one.name, one.job_id FROM django_jobs_step AS one
+        WHERE one.status = 'waiting' AND one.tenant = event.tenant AND one.event = event.name
+            AND one.match IS NULL
+    ) AS step
     JOIN django_jobs_job AS job ON job.id = step.job_id
     WHERE event.seq = ANY((%(seqs)s)::bigint[])
         AND event.expires_at > statement_timestamp()
         AND event.emitted_at >= job.created_at
-        AND (step.match IS NULL OR step.match = event.match)
         AND NOT EXISTS (
             SELECT FROM django_jobs_step AS earlier
             WHERE earlier.run_id = step.run_id AND earlier.event_seq = event.seq

@@ -3,14 +3,13 @@
 UPDATE django_jobs_job
 SET state = 'ready', run_at = LEAST(run_at, statement_timestamp())
 WHERE ctid = ANY (ARRAY(
-    SELECT job.ctid
-    FROM django_jobs_job AS job
-    JOIN (
-        SELECT DISTINCT job_id FROM django_jobs_step WHERE status = 'answered'
-    ) AS answered ON answered.job_id = job.id
-    WHERE job.state = 'suspended'
-    ORDER BY job.priority, job.run_at
+    -- The state said so that no partial index fits: the planner would walk all that sleep.
+    SELECT ctid
+    FROM django_jobs_job
+    WHERE COALESCE(state, '') = 'suspended'
+        AND id = ANY (ARRAY(SELECT job_id FROM django_jobs_step WHERE status = 'answered'))
+    ORDER BY priority, run_at
     LIMIT (%(limit)s)::int
-    FOR UPDATE OF job SKIP LOCKED
+    FOR UPDATE SKIP LOCKED
 ))
 RETURNING queue, id
