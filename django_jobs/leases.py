@@ -12,6 +12,7 @@ from uuid import UUID
 from django_jobs.current import CurrentJob
 from django_jobs.lanes.advice import Claim
 from django_jobs.models import Job, Run
+from django_jobs.outcomes import Outcome
 
 logger = logging.getLogger("django_jobs.leases")
 
@@ -38,6 +39,8 @@ class Held:
     """The thread of a sync body."""
     ended: bool = False
     ended_at: float = 0.0
+    outcome: Outcome | None = None
+    """How it ended, once that is stored; the row may say otherwise than the body."""
     current: CurrentJob | None = None
     interrupt: Callable[[], None] | None = None
     """Reaches into the body: cancels its task, or the statements of its connections."""

@@ -201,6 +201,7 @@ class Settler:
         for held, outcome in stored:
             run = held.run
             del self._unstored[run.id]
+            held.outcome = outcome
             ended = not isinstance(outcome, Retried | Parked | Shed | Lost)
             if ended and run.lane_token is not None:
                 self.left_lanes.append(claim_of(run))

@@ -68,7 +68,7 @@ def drain(*, queues: Sequence[str] | None = None, limit: int = 10_000) -> list[R
         outcome = _run(held)
         settler.put(held, outcome)
         settler.tick()
-        ran.append(Ran(held.run.id, held.run.name, outcome))
+        ran.append(Ran(held.run.id, held.run.name, held.outcome or outcome))
 
 
 def _claim(leases: LeaseBook, queues: Sequence[str] | None) -> Held | None:

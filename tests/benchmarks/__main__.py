@@ -15,7 +15,7 @@ from tests.benchmarks.plan import QUICK, Bench, Sizes
 SECTIONS = (
     *("enqueue", "many", "drain", "pickup", "idle"),
     *("steps", "events", "sleepers"),
-    *("finished", "future", "pinned", "overflow"),
+    *("finished", "future", "pinned", "overflow", "lanes"),
 )
 
 
@@ -54,7 +54,7 @@ def _sizes(arguments: argparse.Namespace) -> Sizes:
 
 def _sections() -> dict[str, Callable[[Bench], None]]:
     # Django is set up by now; these import models.
-    from tests.benchmarks import draining, enqueueing, overflowing, stepping, waiting
+    from tests.benchmarks import draining, enqueueing, overflowing, stepping, superseding, waiting
 
     made = (
         enqueueing.one_by_one,
@@ -69,6 +69,7 @@ def _sections() -> dict[str, Callable[[Bench], None]]:
         draining.future_rows,
         draining.pinned_snapshot,
         overflowing.admission,
+        superseding.lanes,
     )
     return dict(zip(SECTIONS, made, strict=True))
 

@@ -23,7 +23,7 @@ def one_by_one(bench: Bench) -> None:
     """``enqueue`` outside a transaction, and many inside one."""
     singles, inside = bench.sizes.singles, bench.sizes.inside
     section(f"enqueue, {singles:,} times in autocommit (published at once), calls/s")
-    rounds = _interleaved(
+    rounds = in_turns(
         bench,
         lambda: plain.insert_one_by_one(bench.raw, plain.JOB, plain.entries(plain.JOB, singles)),
         lambda: _timed(lambda: [enqueue(noop, n) for n in range(singles)]),
@@ -49,7 +49,7 @@ def one_by_one(bench: Bench) -> None:
 
         return lambda: _timed(ours)
 
-    rounds = _interleaved(bench, raw_inside, inside_of(noop), inside_of(keyed))
+    rounds = in_turns(bench, raw_inside, inside_of(noop), inside_of(keyed))
     raw, ours, deduped = ([inside / s for s in seconds] for seconds in rounds)
     line("raw INSERT into the outbox", raw)
     line("enqueue() in atomic(), PER_CALL", ours, beside=raw, aim=Aim(0.5))
@@ -124,7 +124,7 @@ def _timed(work: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def _interleaved(bench: Bench, *works: Callable[[], float]) -> list[list[float]]:
+def in_turns(bench: Bench, *works: Callable[[], float]) -> list[list[float]]:
     """The seconds of each in turn, on an empty table."""
     seconds: list[list[float]] = [[] for _ in works]
     for _ in range(bench.rounds):

@@ -1,5 +1,6 @@
 """The jobs that are measured."""
 
+import os
 import time
 
 from django_jobs import PER_CALL, RetryAfter, current_job, job, step
@@ -13,6 +14,24 @@ def noop(number: int = 0) -> None:
 @job(idempotency_key="keyed:{number}")
 def keyed(number: int) -> None:
     """Does nothing, once for each number: an enqueue looks for the live job of its key."""
+
+
+@job(lane="{number}")
+def in_lane(number: int) -> None:
+    """Does nothing, in a lane of its own."""
+
+
+@job(lane="one")
+def watched(number: int) -> None:
+    """Says when it began, and when it was told to stop, by the clock that all processes share."""
+    with open(os.environ["BENCH_STOPS"], "a") as told:
+        told.write(f"start {number} {time.monotonic()}\n")
+        told.flush()
+        until = time.monotonic() + 20
+        while time.monotonic() < until:
+            if current_job().cancelled.wait(0.5):
+                told.write(f"stop {number} {time.monotonic()}\n")
+                return
 
 
 @job(idempotency_key=PER_CALL)

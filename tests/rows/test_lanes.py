@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from typing import Any
 from uuid import UUID
 
@@ -10,7 +12,7 @@ from django.db import connections, transaction
 from psycopg import IsolationLevel
 
 import django_jobs
-from django_jobs import PER_CALL, enqueue, enqueue_many, get, job, retry
+from django_jobs import PER_CALL, current_job, enqueue, enqueue_many, get, job, retry
 from django_jobs.errors import DeclarationError, DuplicateJob, LaneMovedOn
 from django_jobs.loops import relay
 from django_jobs.models import Job, Lane, LaneKey, Outbox, picking, publishing
@@ -18,7 +20,7 @@ from django_jobs.models.lane import lock_and_draw
 from django_jobs.outcomes import Superseded
 from django_jobs.signals import job_superseded
 from django_jobs.states import LIVE, State
-from django_jobs.testing import drain
+from django_jobs.testing import advance, drain
 from tests.app.jobs import edited, patient, reindex, sometimes
 from tests.rows.parties import at_once, columns, jobs, make, party, row, run_of, until_one_waits
 
@@ -467,7 +469,7 @@ def test_a_superseded_run_of_a_drain_has_its_own_outcome(jobs_alias: str) -> Non
     django_jobs.definitions.allow(replaces_itself.module)
     (first,) = publish("direct", jobs_alias, replaces_itself.call(1))
     ran = drain()
-    assert [type(one.outcome).__name__ for one in ran] == ["Retried", "Succeeded"]
+    assert [type(one.outcome).__name__ for one in ran] == ["Superseded", "Succeeded"]
     assert row(first).state == State.CANCELLED
     assert row(first).superseded_by == ran[1].job_id
 
@@ -666,3 +668,109 @@ def test_run_of_carries_its_lane(jobs_alias: str) -> None:
     run = claim()
     assert (run.lane, run.lane_token) == ("1", row(one).lane_token)
     assert run_of(Job.objects.get(id=one)).lane == "1"
+
+
+# --- what a run may say ---------------------------------------------------------------------------
+
+
+@job(lane="{n}", name="tests.says")
+def says(n: int, how: str = "") -> str:
+    assert not current_job().cancelled.is_set()
+    if how == "fails":
+        raise ValueError("its own")
+    if how == "looks cancelled":
+        raise asyncio.CancelledError("its own, nobody superseded it")
+    if how == "swallows":
+        enqueue(says, n)
+        with contextlib.suppress(BaseException):
+            current_job().cancelled.set()
+            current_job().check()
+    return how
+
+
+def says_run(how: str) -> Any:
+    django_jobs.definitions.allow(says.module)
+    publish("direct", jobs().db, says.call(1, how))
+    return drain()[0]
+
+
+def test_a_normal_run_is_told_nothing_and_ends_as_any_job(jobs_alias: str) -> None:
+    """63, 65."""
+    assert says_run("well").outcome.result == '"well"'
+
+
+def test_a_runs_own_error_is_its_own_whatever_it_looks_like(jobs_alias: str) -> None:
+    """66, 67."""
+    assert says_run("fails").error == "ValueError: its own"
+    jobs().delete()
+    assert "CancelledError" in says_run("looks cancelled").error
+
+
+def test_a_swallowed_interruption_still_ends_superseded(jobs_alias: str) -> None:
+    """68."""
+    (ran, newer) = says_run("swallows"), jobs().order_by("-lane_token").first()
+    assert ran.outcome == Superseded(newer.id)
+    assert newer.state == State.DONE
+
+
+def test_a_job_that_ended_before_the_newer_one_came_stays_done(jobs_alias: str) -> None:
+    """70, 75: the newer run follows it."""
+    older = says_run("well").job_id
+    (newer,) = publish("direct", jobs_alias, says.call(1))
+    assert row(older).state == State.DONE
+    assert row(older).superseded_by is None
+    assert row(newer).state == State.READY
+
+
+def test_a_job_that_is_superseded_while_it_backs_off_never_runs_again(jobs_alias: str) -> None:
+    """72, R39."""
+    (older,) = publish("direct", jobs_alias, reindex.call(1, "a"))
+    run = claim()
+    assert jobs().retry(run, django_jobs.outcomes.Failure("E", "m", ""), 60.0)
+    publish("direct", jobs_alias, reindex.call(1, "b"))
+    advance(120)
+    assert [ran.outcome.result for ran in drain()] == ['"b"']
+    assert row(older).state == State.CANCELLED
+
+
+@postgres_only
+def test_a_stale_run_cannot_commit_through_the_fence() -> None:
+    """69, R3, R42: published within the block, and told at its last statement."""
+    from tests.app.models import Account
+
+    @job(lane="{n}", name="tests.writes")
+    def writes(n: int, depth: int = 0) -> None:
+        if depth:
+            return
+        with current_job().atomic():
+            Account.objects.create(name="stale", balance=1)
+            with party() as editor:
+                editor.do(lambda: enqueue(writes, n, 1))
+
+    django_jobs.definitions.allow(writes.module)
+    (older,) = publish("direct", "default", writes.call(1))
+    ran = drain()
+    assert not Account.objects.filter(name="stale").exists()
+    assert ran[0].outcome == Superseded(ran[1].job_id)
+    assert row(older).state == State.CANCELLED
+
+
+def test_savepoints_decide_about_lanes_too(jobs_alias: str) -> None:
+    """94: what an inner block staged and took back never was in the lane."""
+    (older,) = publish("direct", jobs_alias, reindex.call(1, "a"))
+    with transaction.atomic(using=jobs_alias):
+        with contextlib.suppress(ZeroDivisionError), transaction.atomic(using=jobs_alias):
+            enqueue(reindex, 1, "inner")
+            raise ZeroDivisionError
+        kept = enqueue(reindex, 2, "outer").id
+    relay_all(jobs_alias)
+    assert row(older).state == State.READY
+    assert row(kept).state == State.READY
+
+
+def test_two_edits_in_one_transaction_end_with_the_second(jobs_alias: str) -> None:
+    """95."""
+    first, second = stage(jobs_alias, reindex.call(1, "a"), reindex.call(1, "b"))
+    relay_all(jobs_alias)
+    assert row(first).superseded_by == second
+    assert [ran.outcome.result for ran in drain()] == ['"b"']
