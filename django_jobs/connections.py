@@ -77,13 +77,15 @@ def _with_generic_plans(wrapper: Any) -> Callable[[], None]:
     """Plan each statement once, for arrays and limits of any length.
 
     A plan made for 500 given ids joins them with the whole table as soon as its statistics are
-    old, and planning anew costs more than most of our statements take.
+    old, and planning anew costs more than most of our statements take. Nor are plans compiled:
+    where the planner expects many rows and there is one, that takes a hundred times as long.
     """
     initialize: Callable[[], None] = wrapper.init_connection_state
 
     def initialize_and_set() -> None:
         initialize()
         wrapper.connection.execute("SET plan_cache_mode = force_generic_plan")
+        wrapper.connection.execute("SET jit = off")
 
     return initialize_and_set
 

@@ -29,6 +29,7 @@ from django_jobs.admin.showing import (
     span,
     visible,
 )
+from django_jobs.admin.steps import STEPS, parents_of, steps_of
 from django_jobs.errors import UnknownValue
 from django_jobs.failures import redact
 from django_jobs.models import Attempt, Job, picking
@@ -183,11 +184,14 @@ class JobAdmin(OperatorAdmin):
     def render_change_form(
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
     ) -> HttpResponse:
-        """The page of a job, with its failed attempts."""
+        """The page of a job, with its steps, its failed attempts, and who waits for it."""
         job = kwargs["obj"]
         attempts = _attempts(job)
         context["attempts"] = [_shown(attempt) for attempt in attempts[:ATTEMPTS]]
         context["more_attempts"] = len(attempts) > ATTEMPTS
+        steps = steps_of(job)
+        context["steps"], context["more_steps"] = steps[-STEPS:], len(steps) > STEPS
+        context["parents"] = parents_of(job)
         return super().render_change_form(request, context, *args, **kwargs)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import reveal_type
 
-from django_jobs import PER_CALL, enqueue, enqueue_many, job
+from django_jobs import PER_CALL, enqueue, enqueue_many, job, step
 
 
 @job(idempotency_key="charge:{order_id}", tenant=lambda shop: f"shop:{shop}")
@@ -29,6 +29,30 @@ async def right() -> None:
     reveal_type(charge.using(delay=3, on_conflict="error").enqueue(1, "a").job_id)  # R: UUID | None
     reveal_type(charge.call(1, "a"))  # R: Call
     enqueue_many([charge.call(1, "a"), notify.call(2)])
+
+
+def fetch(number: int) -> str:
+    return str(number)
+
+
+async def afetch(number: int) -> bytes:
+    return bytes(number)
+
+
+async def steps() -> None:
+    reveal_type(step.run("a", fetch, 1))  # R: str
+    reveal_type(step.run("a", fetch, number=1, atomic=True))  # R: str
+    reveal_type(await step.arun("a", afetch, 1))  # R: bytes
+    reveal_type(step.parallel(lambda: 1, lambda: "a"))  # R: tuple[int, str]
+    reveal_type(step.wait_for_event("a", type=int))  # R: int
+    reveal_type(step.wait_for_event("a", timeout=5, default=None, type=int))  # R: int | None
+    reveal_type(step.wait_for_jobs("a", []))  # R: list[JobEnd]
+    reveal_type(step.first("a", b=step.Timer(1), c=step.Event("c")))  # R: Winner
+    step.sleep(5)
+    step.sleep("a", 5)
+    step.sleep("a")  # E: No overload
+    step.run("a", 5)  # E: expected "Callable
+    step.first("a", b=5)  # E: incompatible type "int"
 
 
 def wrong() -> None:

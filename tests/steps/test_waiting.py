@@ -102,11 +102,34 @@ def test_an_event_that_came_before_the_wait_is_found_but_not_one_before_the_job(
     assert get(job.id).result == "in time"
 
 
-def test_an_unmatched_event_from_before_the_job_is_not_given_to_a_wait(jobs_alias: str) -> None:
-    emit("approved", "too early")  # Nobody looks at it before the job waits.
-    job, _ = run(waits())
+def test_an_event_from_before_the_job_that_nobody_has_looked_at_is_not_given_to_a_wait(
+    jobs_alias: str,
+) -> None:
+    def emitted_earlier() -> None:
+        emit("approved", "too early")
+        Event.objects.update(emitted_at="2020-01-01T00:00:00Z")
+
+    def body() -> Any:
+        step.run("emit", emitted_earlier)
+        return step.wait_for_event("approved")
+
+    job, _ = run(body)
     assert state(job) == "suspended"
     assert not Event.objects.filter(matched_at=None).exists()
+
+
+def test_an_event_that_one_wait_took_before_anybody_looked_is_not_given_to_the_next(
+    jobs_alias: str,
+) -> None:
+    def body() -> list[int]:
+        step.run("emit", emit, "item", 1)
+        return [step.wait_for_event(name, "item", type=int) for name in ("one", "two")]
+
+    job, _ = run(body)
+    assert steps(job) == {"emit": "done", "one": "done", "two": "waiting"}
+    emit("item", 2)
+    drain()
+    assert get(job.id).result == [1, 2]
 
 
 def test_two_waits_for_one_event_take_two_events(jobs_alias: str) -> None:
