@@ -6,7 +6,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test lint matrix bench soak clean
+.PHONY: help demo demo-full serve test lint matrix bench soak clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,6 +21,9 @@ $(READY): pyproject.toml
 
 demo: $(READY) ## index Python's standard library with jobs, on SQLite
 	@$(BIN)/python manage.py demo
+
+demo-full: $(READY) ## the same on PostgreSQL and Valkey, from wheels
+	@$(BIN)/python -m tests.full_demo
 
 serve: $(READY) ## the admin of the demo's database
 	@$(BIN)/python manage.py runserver
@@ -46,5 +49,5 @@ soak: $(READY) ## the tests that run for minutes
 clean: ## remove everything that make made
 	@rm -rf .venv .matrix build dist *.egg-info
 	@rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
-	@rm -f demo.sqlite3 demo.sqlite3-* demo.log demo.mails/*.log
+	@rm -rf demo.sqlite3 demo.sqlite3-* demo.log demo.mails django_jobs_demo.mails
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

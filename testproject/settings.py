@@ -2,7 +2,8 @@
 
 - ``DATABASE_URL``: ``postgresql://user:password@host:port/name`` or ``sqlite:///path``.
 - ``OTHER_DATABASE_URL``: a second alias, ``other``.
-- ``REDIS_URL``: ``redis://host:port/0``; without it there is no cache and no Redis.
+- ``REDIS_URL``: ``redis://host:port/0``; without it there is no cache.
+- ``LANES_URL``: ``redis://host:port/0`` of the server that carries the lanes' signals, if any.
 - ``TEST_DJANGO_JOBS``: a JSON object laid over ``DJANGO_JOBS``, for tests that start processes.
 """
 
@@ -98,13 +99,17 @@ DATABASES = {
 if os.environ.get("OTHER_DATABASE_URL"):
     DATABASES["other"] = database(os.environ["OTHER_DATABASE_URL"])
 
+
+def cache(url: str) -> dict[str, Any]:
+    """An entry of ``CACHES`` on the server at ``url``."""
+    return {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": url}
+
+
+CACHES: dict[str, Any] = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
 if os.environ.get("REDIS_URL"):
-    CACHES = {
-        "default": {
-            "BACKEND": "django_redis.cache.RedisCache",
-            "LOCATION": os.environ["REDIS_URL"],
-        },
-    }
+    CACHES["default"] = cache(os.environ["REDIS_URL"])
+if os.environ.get("LANES_URL"):
+    CACHES["lanes"] = cache(os.environ["LANES_URL"])
 
 EMAIL_BACKEND = "django.core.mail.backends.filebased.EmailBackend"
 EMAIL_FILE_PATH = Path(DATABASES["default"]["NAME"]).with_suffix(".mails")
@@ -112,5 +117,6 @@ if not EMAIL_FILE_PATH.is_absolute():
     EMAIL_FILE_PATH = BASE_DIR / EMAIL_FILE_PATH
 
 DJANGO_JOBS: dict[str, Any] = {
+    "LANES_CACHE": "lanes" if os.environ.get("LANES_URL") else None,
     **json.loads(os.environ.get("TEST_DJANGO_JOBS") or "{}"),
 }

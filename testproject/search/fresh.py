@@ -8,6 +8,9 @@ from django.conf import settings
 from django.db import connection
 
 NAME = "demo.sqlite3"
+SERVED = "django_jobs_demo"
+"""The only name of a database on a server that the demo fills, and only when it is empty."""
+
 MARK = 0x6A6F6273  # "jobs", as the file's application id.
 
 
@@ -16,10 +19,16 @@ class NotTheDemos(Exception):
 
 
 def remake() -> Path:
-    """Delete the demo's database and leave an empty one; raises ``NotTheDemos``.
+    """Delete the demo's database and leave an empty one; its path, or that of the file it is not.
+
+    Raises ``NotTheDemos``.
 
     The demo also makes a superuser with a known password, so nothing else will do.
     """
+    if connection.vendor == "postgresql" and connection.settings_dict["NAME"] == SERVED:
+        if connection.introspection.table_names():
+            raise NotTheDemos(f"{SERVED} is not empty; it is not touched.")
+        return settings.BASE_DIR / NAME
     path = _own_file()
     connection.close()
     for ending in ("", "-wal", "-shm", "-journal"):

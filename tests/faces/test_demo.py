@@ -76,6 +76,20 @@ def test_the_demo_indexes_real_files_and_leaves_nothing_of_a_batch_that_rolled_b
         ).fetchall()
 
 
+def test_the_full_demo_runs_on_servers_of_its_own() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.full_demo", "--limit", "30"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=110,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.match(r"PostgreSQL \d+.* (Valkey|Redis) \d+", done.stdout)
+    assert re.search(r"a stopped run knew \d+ ms after the newer edit was published", done.stdout)
+    assert "3 mails, each once" in done.stdout
+
+
 def test_the_demo_touches_no_database_that_is_not_its_own(
     demo_environment: dict[str, str], tmp_path: Path
 ) -> None:

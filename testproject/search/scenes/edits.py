@@ -71,4 +71,5 @@ def report(say: Say, edits: list[Standing], document: Document) -> None:
         )
     document.refresh_from_db()
     text = bytes(document.content).decode().splitlines()[0]
-    say(f"  done: edit {done[-1].result}; the text that is indexed: {text}\n")
+    say(f"  done: edit {done[-1].result}; the text that is indexed: {text}")
+    say("")
