@@ -15,6 +15,7 @@ from django_jobs.current import CurrentJob, current_job
 from django_jobs.definitions import PER_CALL, Call, Definition, Enqueued, job
 from django_jobs.errors import RetryAfter, Terminal
 from django_jobs.retries import Retry
+from django_jobs.schedules import schedule
 
 if TYPE_CHECKING:
     from django_jobs.operations import (
@@ -24,7 +25,11 @@ if TYPE_CHECKING:
         enqueue,
         enqueue_many,
         get,
+        look_ahead,
+        pause_schedule,
+        resume_schedule,
         retry,
+        trigger_schedule,
     )
 
 __version__ = "0.1.0"
@@ -46,11 +51,21 @@ __all__ = [
     "enqueue_many",
     "get",
     "job",
+    "look_ahead",
+    "pause_schedule",
+    "resume_schedule",
     "retry",
+    "schedule",
+    "trigger_schedule",
 ]
+
+_OPERATIONS = {
+    *("Standing", "aenqueue", "cancel", "enqueue", "enqueue_many", "get", "retry"),
+    *("look_ahead", "pause_schedule", "resume_schedule", "trigger_schedule"),
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("Standing", "aenqueue", "cancel", "enqueue", "enqueue_many", "get", "retry"):
+    if name in _OPERATIONS:
         return getattr(import_module("django_jobs.operations"), name)
     raise AttributeError(f"module 'django_jobs' has no attribute {name!r}")

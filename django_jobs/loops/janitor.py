@@ -10,6 +10,7 @@ from django.db.models.functions import Now
 from django_jobs import conf
 from django_jobs.models import Job, admission, picking, publishing
 from django_jobs.models.outbox import PUBLISHED
+from django_jobs.models.schedule import decisions
 from django_jobs.operations import outbox_aliases
 from django_jobs.states import State
 
@@ -26,6 +27,7 @@ def tick() -> int:
     deleted = 0
     for state, age in settings.retention.items():
         deleted += Job.objects.all().prune(State(state), age=age, limit=BATCH)
+    deleted += decisions(settings.database).prune(settings.schedule_retention, BATCH)
     for alias in outbox_aliases():
         deleted += _prune_outbox(alias)
     return deleted

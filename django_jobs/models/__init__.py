@@ -10,6 +10,7 @@ from django_jobs.models.own_rows import Fence, OwnRows
 from django_jobs.models.permit import Permit
 from django_jobs.models.rescue import Lapsed
 from django_jobs.models.run import Run
+from django_jobs.models.schedule import Schedule, ScheduleDecision
 
 __all__ = [
     "NO_FLOOR",
@@ -28,4 +29,6 @@ __all__ = [
     "OwnRows",
     "Permit",
     "Run",
+    "Schedule",
+    "ScheduleDecision",
 ]
