@@ -1,4 +1,4 @@
-"""The control loop: relay, waker, scheduler and janitor in one thread, and how long it may sleep between."""
+"""The control loop: relay, waker, scheduler and janitor in one thread, and how long it sleeps."""
 
 from __future__ import annotations
 

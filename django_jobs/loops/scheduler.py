@@ -53,12 +53,13 @@ class Scheduler:
             return 0
         self._declare(began)
         rows = schedules(conf.current().database)
-        head = rows.look(self._ours, 1)
+        ours = self._ours & timetables().keys()
+        head = rows.look(ours, 1)
         if not head or head[0].wake_at > head[0].clock:
             self._sleep(head)
             return 0
         made = 0
-        due = [row for row in rows.look(self._ours, BATCH) if row.wake_at <= row.clock]
+        due = [row for row in rows.look(ours, BATCH) if row.wake_at <= row.clock]
         # Workers that wake up at the same moment begin at different ends.
         random.shuffle(due)
         for row in due:
@@ -84,9 +85,7 @@ class Scheduler:
 
 def _fire(row: Any) -> int:
     """Fire one schedule; its failure is its own, and is stored on its row."""
-    declared = timetables().get(row.name)
-    if declared is None:
-        return 0
+    declared = timetables()[row.name]
     try:
         return picking.retrying(lambda: fire_due(row, declared))
     except (OperationalError, InterfaceError) as error:

@@ -223,7 +223,8 @@ class DecisionQuerySet(models.QuerySet["ScheduleDecision"]):
     def unended(self, schedule: str) -> dict[str, UUID]:
         """By tenant a job of the schedule that has not ended; what has ended is noted as such."""
         mine = self.filter(schedule=schedule, open=True, job_id__isnull=False)
-        tenants = dict(mine.values_list("job_id", "tenant"))
+        found = mine.values_list("job_id", "tenant")
+        tenants = {job_id: tenant for job_id, tenant in found if job_id is not None}
         live = self._live(tenants)
         ended = set(tenants) - live
         if ended:

@@ -115,6 +115,7 @@ class _Firing:
             elif tenant in self.unended():
                 self.waiting.add(tenant)
             else:
+                assert waiting.occurrence is not None
                 request = self._timetable.request(waiting.occurrence, tenants[tenant])
                 (staged,) = stage_in(self._alias, [request])
                 row.update(outcome=FIRED, job_id=staged.id, open=True)

@@ -46,6 +46,9 @@ class Cadence(Protocol):
         """The first occurrence later than ``instant``."""
 
 
+_UTC_ZONE = ZoneInfo("UTC")
+
+
 @dataclass(frozen=True, slots=True)
 class Every:
     """Every so many seconds of elapsed time, counted from 1970-01-01 00:00 UTC.
@@ -54,7 +57,7 @@ class Every:
     """
 
     seconds: int
-    zone: ZoneInfo = ZoneInfo("UTC")
+    zone: ZoneInfo = _UTC_ZONE
 
     def after(self, instant: datetime) -> datetime:
         """The first multiple of the interval later than ``instant``."""

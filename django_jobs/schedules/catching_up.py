@@ -52,7 +52,7 @@ def due(
 
 
 def _passed(cadence: Cadence, after: datetime, end: datetime, *, inclusive: bool) -> Passed | None:
-    """The occurrences after ``after`` up to ``end``; ``end``, one of them, only if ``inclusive``."""
+    """The occurrences in ``(after, end]``; ``end``, which is one of them, only if ``inclusive``."""
     counted = list(islice(between(cadence, after, end), COUNTED + 2))
     if counted and counted[-1] == end and not inclusive:
         counted.pop()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, ParamSpec, TypeVar, get_args
+from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from django_jobs.definitions import Definition
@@ -34,6 +36,8 @@ DEFAULT_CATCH_UP = 10
 
 _SAMPLE = datetime(2024, 1, 1, tzinfo=UTC)
 _SAMPLE_LIMIT = 1 << 30
+_TENANTS = ("tenant", 1, UUID(int=1))
+"""What a tenant may be: texts, and keys of rows."""
 
 
 def schedule(
@@ -206,15 +210,15 @@ def _check_tenants(
 def _with_fitting_arguments(made: Timetable, what: str) -> Timetable:
     """``made``, its occurrence as the first of datetime, date and text that the job takes."""
     takes_occurrence = OCCURRENCE in [v for v in made.arguments.values() if isinstance(v, str)]
-    first: PayloadError | None = None
-    for shown in (as_datetime, as_date, as_text) if takes_occurrence else (as_datetime,):
+    forms = (as_datetime, as_date, as_text) if takes_occurrence else (as_datetime,)
+    tenants = (None,) if made.per_tenant is None else _TENANTS
+    faults: list[PayloadError] = []
+    for shown, tenant in itertools.product(forms, tenants):
         tried = replace(made, shown=shown)
         try:
-            bound = made.definition.arguments.bind((), tried.call(_SAMPLE, "tenant"))
-            # What a tenant's argument looks like is known when there is one.
-            if made.per_tenant is None:
-                made.definition.arguments.encode(bound, _SAMPLE_LIMIT)
+            arguments = made.definition.arguments
+            arguments.encode(arguments.bind((), tried.call(_SAMPLE, tenant)), _SAMPLE_LIMIT)
             return tried
         except PayloadError as error:
-            first = first or error
-    raise DeclarationError(f"{what}: {first} Correct arguments=.") from first
+            faults.append(error)
+    raise DeclarationError(f"{what}: {faults[0]} Correct arguments=.") from faults[0]
