@@ -16,6 +16,7 @@ from django_jobs.current import CurrentJob, current_job
 from django_jobs.definitions import PER_CALL, Call, Definition, Enqueued, job
 from django_jobs.errors import RetryAfter, Terminal
 from django_jobs.retries import Retry
+from django_jobs.schedules import schedule
 
 if TYPE_CHECKING:
     from django_jobs.operations import (
@@ -27,7 +28,11 @@ if TYPE_CHECKING:
         enqueue,
         enqueue_many,
         get,
+        look_ahead,
+        pause_schedule,
+        resume_schedule,
         retry,
+        trigger_schedule,
     )
 
 __version__ = "0.1.0"
@@ -51,14 +56,20 @@ __all__ = [
     "enqueue_many",
     "get",
     "job",
+    "look_ahead",
+    "pause_schedule",
+    "resume_schedule",
     "retry",
+    "schedule",
     "step",
+    "trigger_schedule",
 ]
 
-_OPERATIONS = (
+_OPERATIONS = {
     *("Standing", "aemit", "aenqueue", "cancel", "emit", "enqueue", "enqueue_many"),
     *("get", "retry"),
-)
+    *("look_ahead", "pause_schedule", "resume_schedule", "trigger_schedule"),
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -66,6 +66,8 @@ class Settings:
     """How long finished jobs are kept, per state."""
     outbox_retention: float = DAY
     """How long published outbox entries are kept."""
+    schedule_retention: float = 30 * DAY
+    """How long decisions about occurrences of schedules are kept."""
     max_ready: int | Mapping[str, int] = 10_000
     """Ready jobs of a queue above which more wait in the outbox; a dict by queue, `"*"`: others."""
     overflow_alert: float = 300.0
@@ -123,6 +125,7 @@ _POSITIVE = (
     "janitor_interval",
     "shutdown_grace",
     "outbox_retention",
+    "schedule_retention",
     "overflow_alert",
     "lanes_timeout",
     "lanes_poll",

@@ -15,6 +15,7 @@
     │   └── OtherDatabaseOpen       a transaction is open on a database the job is not staged in
     ├── PublishError                a committed entry cannot become a job
     ├── JobNotFound                 no job or entry has this id (for this tenant)
+    ├── ScheduleNotFound            no schedule has this name, or this process does not declare it
     ├── MoveRefused                 the job's state does not allow what was asked
     │   ├── NotCancellable
     │   ├── NotRetryable
@@ -123,6 +124,10 @@ class PublishError(JobsError):
 
 class JobNotFound(JobsError, LookupError):
     """No job and no outbox entry has this id, or not for this tenant."""
+
+
+class ScheduleNotFound(JobsError, LookupError):
+    """No schedule has this name, or this process does not declare it and cannot make its jobs."""
 
 
 class MoveRefused(JobsError):

@@ -1,4 +1,4 @@
-"""The control loop: relay, waker and janitor in one thread, and how long it may sleep between."""
+"""The control loop: relay, waker, scheduler and janitor in one thread, and how long it sleeps."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from django_jobs import conf
 from django_jobs.loops import janitor, overflow, relay
 from django_jobs.loops.plan import Plan
+from django_jobs.loops.scheduler import Scheduler
 from django_jobs.loops.waker import Waker, answer
 from django_jobs.models.peeking import Peek, peek
 from django_jobs.models.waking import WINDOW, Hint
@@ -38,6 +39,7 @@ class Control:
 
     def __init__(self, plan: Plan, alias: str, waker: Waker, reach: Reach) -> None:
         self.plan, self.alias, self.waker, self.reach = plan, alias, waker, reach
+        self.scheduler = Scheduler()
         self._staged, self._emitted = True, False
         self._quiet = 0
         self._second_look, self._stopped_lately = 0.0, False
@@ -59,6 +61,8 @@ class Control:
     def tick(self) -> float:
         """Publish and wake what is due, tell the other loops what they can do."""
         self._look_for_more_stops()
+        if "scheduler" in self.plan.loops and self.scheduler.tick():
+            self._staged = True
         if self._do_hinted():
             self._quiet = 0
             return 0.0
@@ -114,6 +118,8 @@ class Control:
         pause *= random.uniform(0.9, 1.1)
         if self._staged:
             pause = min(pause, 0.02 if not busy else 0.05)
+        if "scheduler" in self.plan.loops:
+            pause = min(pause, self.scheduler.pause())
         second_look = self._second_look - time.monotonic()
         if second_look > 0:
             pause = min(pause, second_look)

@@ -10,6 +10,7 @@ from django.db.models.functions import Now
 from django_jobs import conf
 from django_jobs.models import Event, Job, admission, picking, publishing
 from django_jobs.models.outbox import PUBLISHED
+from django_jobs.models.schedule import decisions
 from django_jobs.operations import outbox_aliases
 from django_jobs.states import State
 
@@ -28,6 +29,7 @@ def tick() -> int:
         deleted += Job.objects.all().prune(State(state), age=age, limit=BATCH)
     gone: int = Event.objects.all().prune(BATCH)
     deleted += gone
+    deleted += decisions(settings.database).prune(settings.schedule_retention, BATCH)
     for alias in outbox_aliases():
         deleted += _prune_outbox(alias)
     return deleted

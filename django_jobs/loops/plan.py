@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-LOOPS = ("relay", "waker", "worker", "janitor")
+LOOPS = ("relay", "waker", "scheduler", "worker", "janitor")
 RECYCLE = 75
 """Exit code: this process wants to be replaced by a fresh one."""
 

@@ -11,6 +11,7 @@ from django_jobs.models.own_rows import Fence, OwnRows
 from django_jobs.models.permit import Permit
 from django_jobs.models.rescue import Lapsed
 from django_jobs.models.run import Run
+from django_jobs.models.schedule import Schedule, ScheduleDecision
 from django_jobs.models.step import Step
 
 __all__ = [
@@ -32,6 +33,8 @@ __all__ = [
     "OwnRows",
     "Permit",
     "Run",
+    "Schedule",
+    "ScheduleDecision",
     "Step",
     "Waits",
 ]

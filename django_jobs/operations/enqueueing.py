@@ -68,7 +68,7 @@ def _enqueue_in(database: str | None, requests: Sequence[Request]) -> list[Enque
     staging = _staging_alias(database)
     jobs = conf.current().database
     if staging is not None:
-        return _stage(staging, requests)
+        return stage_in(staging, requests)
     _refuse_other_transactions()
     elsewhere = [alias for alias in outbox_aliases() if alias != jobs]
     if elsewhere and any(request.lane is not None for request in requests):
@@ -76,11 +76,11 @@ def _enqueue_in(database: str | None, requests: Sequence[Request]) -> list[Enque
         # of a lane only where all of it goes through one outbox.
         staging = database or elsewhere[0]
         with picking.own_transaction(staging):
-            return _stage(staging, requests)
+            return stage_in(staging, requests)
     if len(requests) <= DIRECT_LIMIT and not _must_wait(jobs, requests):
         return _publish(jobs, requests)
     with picking.own_transaction(jobs):
-        return _stage(jobs, requests)
+        return stage_in(jobs, requests)
 
 
 def _must_wait(alias: str, requests: Sequence[Request]) -> bool:
@@ -165,7 +165,8 @@ def _entry(request: Request, batch: UUID | None, traceparent: str, release: str)
     }
 
 
-def _stage(alias: str, requests: Sequence[Request]) -> list[Enqueued]:
+def stage_in(alias: str, requests: Sequence[Request]) -> list[Enqueued]:
+    """Stage calls in the open transaction of ``alias``, which is ours."""
     caller = callers_transaction(alias)
     entries = _entries(requests, caller.batch)
     # A key that is the call's own id has no holder, and looking costs more than the insert. In a
