@@ -9,8 +9,8 @@ from django.db.models.functions import Now
 
 from django_jobs import conf
 from django_jobs.models import Event, Job, admission, picking, publishing
+from django_jobs.models.decision import decisions
 from django_jobs.models.outbox import PUBLISHED
-from django_jobs.models.schedule import decisions
 from django_jobs.operations import outbox_aliases
 from django_jobs.states import State
 

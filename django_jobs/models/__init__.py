@@ -1,6 +1,7 @@
 """The tables and every statement on them."""
 
 from django_jobs.models.attempt import Attempt
+from django_jobs.models.decision import ScheduleDecision
 from django_jobs.models.deployment import Deployment
 from django_jobs.models.event import Event, EventQuerySet, Waits
 from django_jobs.models.job import Job, JobQuerySet
@@ -11,7 +12,7 @@ from django_jobs.models.own_rows import Fence, OwnRows
 from django_jobs.models.permit import Permit
 from django_jobs.models.rescue import Lapsed
 from django_jobs.models.run import Run
-from django_jobs.models.schedule import Schedule, ScheduleDecision
+from django_jobs.models.schedule import Schedule
 from django_jobs.models.step import Step
 
 __all__ = [

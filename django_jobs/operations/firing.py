@@ -11,15 +11,8 @@ from django_jobs import conf
 from django_jobs.definitions import Request
 from django_jobs.ids import new_token
 from django_jobs.models import ScheduleDecision, picking
-from django_jobs.models.schedule import (
-    COALESCED,
-    FIRED,
-    QUEUED,
-    SKIPPED,
-    TRIGGERED,
-    decisions,
-    schedules,
-)
+from django_jobs.models.decision import COALESCED, FIRED, QUEUED, SKIPPED, TRIGGERED, decisions
+from django_jobs.models.schedule import schedules
 from django_jobs.operations.enqueueing import stage_in
 from django_jobs.schedules import Due, Passed, Timetable, due, stamp, tenant_text
 

@@ -11,7 +11,8 @@ from uuid import UUID
 from django_jobs import conf
 from django_jobs.errors import ScheduleNotFound
 from django_jobs.models import ScheduleDecision
-from django_jobs.models.schedule import GONE, decisions, schedules
+from django_jobs.models.decision import decisions
+from django_jobs.models.schedule import GONE, schedules
 from django_jobs.operations.firing import fire_now
 from django_jobs.schedules import Timetable, timetable, timetables
 

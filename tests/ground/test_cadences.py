@@ -141,7 +141,8 @@ class Wall:
         """The first moment at which each day's time is shown or has been left out."""
         seen: set[datetime] = set()
         for (_, wall), (instant, following) in pairwise(self.shown):
-            turns = {one.replace(hour=hour, minute=minute) for one in (wall, following)}
+            days = range((following.date() - wall.date()).days + 1)
+            turns = {wall.replace(hour=hour, minute=minute) + day * DAY for day in days}
             come = {turn for turn in turns if turn == following or wall < turn < following}
             if come - seen:
                 yield instant

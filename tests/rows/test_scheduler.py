@@ -31,6 +31,7 @@ from django_jobs.loops import janitor, relay
 from django_jobs.loops.scheduler import Scheduler
 from django_jobs.models import Job, Outbox
 from django_jobs.models import schedule as rows
+from django_jobs.models.decision import decisions
 from django_jobs.operations import firing
 from django_jobs.operations.scheduling import standings
 from django_jobs.schedules import registered, timetables
@@ -83,7 +84,7 @@ def entries() -> Any:
 
 def told(name: str) -> list[tuple[str, int]]:
     """What was decided, oldest first, and about how many occurrences."""
-    made = rows.decisions(conf.current().database).filter(schedule=name).order_by("id")
+    made = decisions(conf.current().database).filter(schedule=name).order_by("id")
     return list(made.values_list("outcome", "occurrences"))
 
 
@@ -114,7 +115,7 @@ def test_a_due_occurrence_becomes_one_job_and_never_again(jobs_alias: str) -> No
     assert told(name) == [("fired", 1)]
     relay.tick(jobs_alias)
     assert get(entry.id).state == "ready"
-    assert rows.decisions(jobs_alias).get().job_id == entry.id
+    assert decisions(jobs_alias).get().job_id == entry.id
 
 
 def test_a_worker_runs_the_occurrence(jobs_alias: str) -> None:
@@ -188,7 +189,7 @@ def test_history_that_was_pruned_makes_nothing_run_again(jobs_alias: str) -> Non
     drain()
     Job.objects.all().delete()
     entries().delete()
-    rows.decisions(jobs_alias).delete()
+    decisions(jobs_alias).delete()
     assert tick() == 0 and not entries().exists()
 
 
@@ -312,7 +313,7 @@ def test_overlap_skip_starts_nothing_beside_a_live_job(jobs_alias: str, state: S
     assert next_hour(name) == 0
     job = Job.objects.get()
     assert [outcome for outcome, _ in told(name)] == ["fired", "skipped", "skipped"]
-    reason = rows.decisions(jobs_alias).order_by("-id")[0].reason
+    reason = decisions(jobs_alias).order_by("-id")[0].reason
     assert str(job.id) in reason and "has not ended" in reason
     run_until(State.DONE)
     assert drop_keys() and next_hour(name) == 1
@@ -348,7 +349,7 @@ def test_overlap_queue_one_has_one_wait_and_runs_it_next(jobs_alias: str) -> Non
     rows.schedules(jobs_alias).update(wake_at=Now())
     assert tick() == 1 and tick() == 0
     assert [outcome for outcome, _ in told(name)] == ["fired", "fired", "skipped"]
-    assert rows.decisions(jobs_alias).order_by("id")[1].job_id == entries().get().id
+    assert decisions(jobs_alias).order_by("id")[1].job_id == entries().get().id
 
 
 def test_overlap_supersede_ends_the_earlier_one(jobs_alias: str) -> None:
@@ -390,7 +391,7 @@ def test_each_tenant_has_a_job_of_its_own_and_its_own_overlap(jobs_alias: str) -
     entries().delete()
     assert next_hour(name) == 1
     assert entries().get().tenant == "a"
-    last = rows.decisions(jobs_alias).order_by("-id")[:2]
+    last = decisions(jobs_alias).order_by("-id")[:2]
     assert {(one.tenant, one.outcome) for one in last} == {("a", "fired"), ("b", "skipped")}
 
 
@@ -462,7 +463,7 @@ def test_a_paused_schedule_skips_says_why_and_makes_nothing_good(jobs_alias: str
     assert [one.condition for one in standings()] == ["paused"]
     rewind(name, 3 * HOUR)
     assert tick() == 0 and not entries().exists()
-    (decision,) = rows.decisions(jobs_alias)
+    (decision,) = decisions(jobs_alias)
     assert (decision.outcome, decision.occurrences) == ("skipped", 3)
     assert decision.reason == "paused by ada: migration"
     assert decision.occurrence - decision.since == 2 * HOUR
@@ -489,7 +490,7 @@ def test_a_triggered_schedule_runs_now_beside_its_occurrences(jobs_alias: str) -
     assert first != second
     relay.tick(jobs_alias)
     assert get(first).state == get(second).state == "ready"
-    decision = rows.decisions(jobs_alias).get(job_id=first)
+    decision = decisions(jobs_alias).get(job_id=first)
     assert (decision.outcome, decision.reason) == ("triggered", "by ada: asked for")
     armed(name, missed=HOUR)
     assert tick() == 0, "what was triggered has not ended"
@@ -571,7 +572,7 @@ def test_old_decisions_are_pruned_but_not_of_jobs_that_have_not_ended(jobs_alias
     while relay.tick(jobs_alias):
         pass
     Job.objects.filter(name=ended).update(state="done")
-    rows.decisions(jobs_alias).update(decided_at=Now() - timedelta(days=365))
+    decisions(jobs_alias).update(decided_at=Now() - timedelta(days=365))
     janitor.tick()
-    assert [one.schedule for one in rows.decisions(jobs_alias)] == [live]
+    assert [one.schedule for one in decisions(jobs_alias)] == [live]
     assert next_hour(live) == 0
