@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,16 +19,19 @@ from django.test import Client
 from django.urls import reverse
 from django.utils.html import strip_tags
 
-from django_jobs import pause_schedule, schedule
+from django_jobs import definitions, pause_schedule, schedule
 from django_jobs.admin import ScheduleAdmin
+from django_jobs.definitions import registered as jobs_registered
 from django_jobs.loops.scheduler import Scheduler
 from django_jobs.models import Outbox, Schedule, ScheduleDecision
 from django_jobs.schedules import registered
+from django_jobs.testing import drain
 from tests.app.jobs import noop
 
 pytestmark = pytest.mark.django_db(transaction=True, databases="__all__")
 
 NAME = "tests.app.jobs.noop"
+HOW_TO = Path(__file__).resolve().parent.parent.parent / "docs/how-to/schedules.md"
 LIST = "/admin/django_jobs/schedule/"
 EVIL = "<script>alert(1)</script>\"onmouseover='x'</textarea>\u202e\u200b"
 
@@ -170,6 +174,29 @@ def test_stored_text_is_only_text(boss: Client) -> None:
         assert answer.status_code == 200
         assert "<script>alert" not in seen and "onmouseover='x'" not in seen
         assert not re.search("[\u202e\u200b]", re.sub(r'(aria-label|href)="[^"]*"', "", seen))
+
+
+# --- the how-to ----------------------------------------------------------------------------------
+
+
+def test_the_page_on_schedules_does_what_it_says(
+    jobs_alias: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registered._timetables.clear()
+    monkeypatch.setattr(jobs_registered, "_definitions", dict(jobs_registered._definitions))
+    definitions.allow("tests.page_on_schedules")
+    page = HOW_TO.read_text()
+    module: dict[str, Any] = {"__name__": "tests.page_on_schedules"}
+    for text in re.findall(r"```python\n(.*?)```", page, re.S):
+        exec(compile(text, str(HOW_TO), "exec"), module)
+    assert [type(ran.outcome).__name__ for ran in drain()] == ["Succeeded"]
+    (night,) = module["reports"]
+    ahead = module["next_nights"]
+    assert type(night) is date and night <= ahead[0].date()
+    assert [(at.hour, at.minute, at.tzinfo.key) for at in ahead] == [(2, 30, "Europe/Rome")] * 3
+    (console,) = re.findall(r"```console\n(.*?)```", page, re.S)
+    for line in console.splitlines():
+        assert "nightly_report" in jobs(*line.removeprefix("$ python manage.py jobs ").split())
 
 
 # --- the command ---------------------------------------------------------------------------------
