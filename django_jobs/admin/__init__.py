@@ -1,4 +1,4 @@
-"""Jobs and outbox in Django's admin: to look at, and to cancel or retry.
+"""Jobs, outbox and schedules in Django's admin: to look at, and to give orders to.
 
 A project that shows each operator one tenant only registers a subclass instead::
 
@@ -15,9 +15,11 @@ from django.contrib import admin
 from django_jobs.admin.jobs import JobAdmin
 from django_jobs.admin.operator import OperatorAdmin
 from django_jobs.admin.outbox import OutboxAdmin
-from django_jobs.models import Job, Outbox
+from django_jobs.admin.schedules import ScheduleAdmin
+from django_jobs.models import Job, Outbox, Schedule
 
-__all__ = ["JobAdmin", "OperatorAdmin", "OutboxAdmin"]
+__all__ = ["JobAdmin", "OperatorAdmin", "OutboxAdmin", "ScheduleAdmin"]
 
 admin.site.register(Job, JobAdmin)
 admin.site.register(Outbox, OutboxAdmin)
+admin.site.register(Schedule, ScheduleAdmin)

@@ -8,6 +8,8 @@ from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
 
+from django.db.models import OuterRef, Subquery
+
 from django_jobs import conf
 from django_jobs.errors import ScheduleNotFound
 from django_jobs.models import ScheduleDecision
@@ -46,12 +48,11 @@ class ScheduleStanding:
 def standings(ahead: int = 1) -> list[ScheduleStanding]:
     """Every schedule that is declared here or has a row, by name, with its next occurrences."""
     alias, declared = conf.current().database, timetables()
-    rows = {row.name: row for row in schedules(alias).clocked()}
-    latest: dict[str, ScheduleDecision] = {}
-    for name in rows:
-        last = decisions(alias).filter(schedule=name).order_by("-id").first()
-        if last is not None:
-            latest[name] = last
+    last = decisions(alias).filter(schedule=OuterRef("name")).order_by("-id").values("id")[:1]
+    every: list[Any] = list(schedules(alias).clocked().annotate(last=Subquery(last)))
+    rows = {row.name: row for row in every}
+    ids = [row.last for row in every if row.last is not None]
+    latest = {one.schedule: one for one in decisions(alias).filter(id__in=ids)}
     return [
         _standing(name, declared.get(name), rows.get(name), latest.get(name), ahead)
         for name in sorted({*declared, *rows})
