@@ -24,9 +24,12 @@
     ├── LaneError                   a call of django_jobs.lanes failed
     │   ├── LanesUnavailable        no server is configured, or it does not answer
     │   └── LaneKeyTaken            something else wrote to the key of a lane
+    ├── BackfillNotFound            no backfill, or no pass of it, has this name or id
     ├── ResultError                 a body's return value or progress cannot be stored
     ├── Terminal                    raise it in a body: do not retry this
-    │   └── FenceRefused            current_job().atomic() cannot be opened here
+    │   ├── FenceRefused            current_job().atomic() cannot be opened here
+    │   ├── BackfillRefused         a gate of the backfill is closed, or its order does not fit
+    │   └── BackfillStalled         sweeping again does not bring its count to 0
     ├── RetryAfter                  raise it in a body: retry after so many seconds
     └── JobTimeout                  the attempt ran longer than its timeout
 
@@ -180,6 +183,25 @@ class Terminal(JobsError):
 
 class FenceRefused(Terminal):
     """``current_job().atomic()`` was called where its fence could not be the last statement."""
+
+
+class BackfillNotFound(JobsError, LookupError):
+    """No backfill is declared under this name, or none of its passes fits what was asked."""
+
+
+class BackfillRefused(Terminal):
+    """A backfill may not do this now. ``gate`` is one word that says which rule forbids it.
+
+    ``environment``, ``requires``, ``depends_on``, ``applied``, ``running``, ``state``.
+    """
+
+    def __init__(self, gate: str, message: str, job_id: object = None) -> None:
+        self.gate, self.job_id = gate, job_id
+        super().__init__(message)
+
+
+class BackfillStalled(Terminal):
+    """``count`` is not 0 after a sweep, and sweeping again did not lower it."""
 
 
 class RetryAfter(JobsError):

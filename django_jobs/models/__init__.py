@@ -1,6 +1,7 @@
 """The tables and every statement on them."""
 
 from django_jobs.models.attempt import Attempt
+from django_jobs.models.backfill import Advance, Backfill, BackfillRange, SkippedRow
 from django_jobs.models.deployment import Deployment
 from django_jobs.models.job import Job, JobQuerySet
 from django_jobs.models.lane import Counter, Lane, LaneKey
@@ -13,7 +14,10 @@ from django_jobs.models.run import Run
 
 __all__ = [
     "NO_FLOOR",
+    "Advance",
     "Attempt",
+    "Backfill",
+    "BackfillRange",
     "Counter",
     "Deployment",
     "Fence",
@@ -28,4 +32,5 @@ __all__ = [
     "OwnRows",
     "Permit",
     "Run",
+    "SkippedRow",
 ]
