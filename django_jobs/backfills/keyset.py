@@ -174,7 +174,7 @@ def _checked(name: str, source: object) -> QuerySet[Any]:
             f"{name}: source is a {source.query.combinator}, which cannot be continued at a key. "
             "Write one filter, or one backfill for each part."
         )
-    if source._iterable_class is not ModelIterable:  # type: ignore[attr-defined]
+    if source._iterable_class is not ModelIterable:
         raise DeclarationError(
             f"{name}: source yields values, not rows. Leave out values() and values_list(); "
             "only() limits the columns."
@@ -214,4 +214,4 @@ def _is_unique(model: type[Model], attnames: set[str]) -> bool:
 
 
 def _attnames(model: type[Model], names: Sequence[str]) -> set[str]:
-    return {model._meta.get_field(name).attname for name in names}
+    return {getattr(model._meta.get_field(name), "attname", name) for name in names}

@@ -73,7 +73,7 @@ def shown_state(row: Any) -> str:
 
 def _standing(declared: Declaration, tenant: str) -> Standing:
     wanted = declared.declared.environments
-    fixed = {"requires": declared.declared.requires, "environments": wanted}
+    fixed: dict[str, Any] = {"requires": declared.declared.requires, "environments": wanted}
     if wanted and conf.current().environment not in wanted:
         return Standing(declared.name, tenant, EXCLUDED, **fixed)
     passes = Backfill.objects.all().with_progress().filter(name=declared.name, tenant=tenant)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 from django.db.models import F, QuerySet
@@ -25,7 +26,16 @@ def bump(page: Page) -> None:
     page.queryset.update(changes=F("changes") + 1)
 
 
-@backfill(source=items, batch=3, rate=None, retry=FAST, name="count_changes")
+before_page: list[Callable[[], object]] = []
+"""What happens before the pages to come of ``count_changes``, on the sweep's own thread."""
+
+
+def happens() -> None:
+    if before_page:
+        before_page.pop(0)()
+
+
+@backfill(source=items, batch=3, rate=None, retry=FAST, name="count_changes", throttle=happens)
 def count_changes(page: Page) -> None:
     """Changes every row, whatever its state: a row that is handled twice shows it."""
     bump(page)

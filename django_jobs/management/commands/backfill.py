@@ -53,6 +53,9 @@ class Command(BaseCommand):
         listing.add_argument("--state", choices=[s.value for s in PassState])
         listing.add_argument("--limit", type=whole, default=50)
         pending = orders.add_parser("pending", help="What is declared and not completed")
+        pending.add_argument(
+            "--complete", action="store_true", help="A pass that runs is not enough either"
+        )
         run = orders.add_parser("run", help="Start a pass")
         which = run.add_mutually_exclusive_group(required=True)
         which.add_argument("name", nargs="?")
@@ -116,7 +119,7 @@ class Command(BaseCommand):
             "orphaned": found.orphaned,
         }
         self._print(document, options)
-        if any(one.is_open for one in found.standings):
+        if any(one.is_open if options["complete"] else one.is_pending for one in found.standings):
             sys.exit(1)
 
     def _run(self, options: dict[str, Any]) -> None:
