@@ -78,7 +78,7 @@ def _estimate(
     if rate is not None:
         by_rate = rows / pages / rate if declared.declared.rate_per == "rows" else 1 / rate
         each = max(each, by_rate)
-    return round(each * expected * pages / rows, 1)
+    return round(each * expected * pages / rows, 3)
 
 
 def _changed(alias: str) -> int:
