@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from django_jobs import steps as step
+from django_jobs.backfills import ALL, Backfill, Health, Page, backfill
 from django_jobs.current import CurrentJob, current_job
 from django_jobs.definitions import PER_CALL, Call, Definition, Enqueued, job
 from django_jobs.errors import RetryAfter, Terminal
@@ -38,17 +39,22 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "ALL",
     "PER_CALL",
+    "Backfill",
     "Call",
     "CurrentJob",
     "Definition",
     "Enqueued",
+    "Health",
+    "Page",
     "Retry",
     "RetryAfter",
     "Standing",
     "Terminal",
     "aemit",
     "aenqueue",
+    "backfill",
     "cancel",
     "current_job",
     "emit",

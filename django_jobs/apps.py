@@ -16,7 +16,7 @@ class DjangoJobsConfig(AppConfig):
 
     def ready(self) -> None:
         """Bind ``enqueue`` to the definitions, connect logs and checks, import every app's jobs."""
-        for module in ("operations", "logs", "checks", "lanes.checks"):
+        for module in ("operations", "sweep", "logs", "checks", "lanes.checks"):
             import_module(f"django_jobs.{module}")
         from django_jobs.definitions import autodiscover
 

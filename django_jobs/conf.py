@@ -34,7 +34,7 @@ class Settings:
     """Aliases in whose transactions jobs are staged. Empty: only ``database``."""
     listen_database: str | None = None
     """Alias of a direct connection for LISTEN, where ``database`` goes through a pooler."""
-    autodiscover: Sequence[str] = ("jobs", "tasks")
+    autodiscover: Sequence[str] = ("jobs", "tasks", "backfills")
     """Modules of every installed app that workers import."""
     require_tenant: bool = False
     """Refuse declarations without a tenant."""
@@ -56,6 +56,8 @@ class Settings:
     """How often each process deletes history past its retention."""
     release: str = ""
     """Name of the running release, stored with each job that it enqueues."""
+    environment: str = ""
+    """Where this runs, such as `"production"`; backfills may be for some places only."""
     max_payload: int = 1_048_576
     """Largest payload of a job that sets no limit of its own."""
     max_result: int = 1_048_576
@@ -92,6 +94,8 @@ class Settings:
         for name in ("outbox_databases", "autodiscover"):
             if isinstance(getattr(self, name), str):
                 raise _impossible(name, getattr(self, name), "a list of names")
+        if not isinstance(self.environment, str):
+            raise _impossible("environment", self.environment, "a text")
         _require_prefix(self.lanes_prefix)
         unknown = set(self.retention) - set(_default_retention())
         if unknown:

@@ -1,4 +1,4 @@
-"""The states of a job and the moves between them: the only list of either.
+"""The states of a job and the moves between them, and those of a backfill's pass: the only lists.
 
 Every move is one method on ``JobQuerySet``; its guard is the ``sources`` written here.
 The database holds the same list in a check constraint.
@@ -72,3 +72,17 @@ MOVES = (
 
 REQUEUED_UNASKED = (State.DEAD, State.FAILED)
 """What a retry takes back without being told to: ``cancelled`` and ``done`` need ``force``."""
+
+
+class PassState(StrEnum):
+    """Where one pass of a backfill stands. A pass whose workers died is still ``running``."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+OPEN_PASSES = (PassState.RUNNING, PassState.PAUSED)
+"""The states in which a pass keeps another of its name and tenant from starting."""

@@ -19,7 +19,7 @@ _allowed: set[str] = set()
 
 
 def autodiscover() -> None:
-    """Imports the job modules of every installed app (``jobs.py`` and ``tasks.py``).
+    """Imports the job modules of every installed app (``jobs.py``, ``tasks.py``, ``backfills.py``).
 
     Web processes and workers both do this when Django starts; what is declared by then, there or
     in what those modules import, is what workers can run. With settings that cannot be read it

@@ -1,6 +1,7 @@
 """The tables and every statement on them."""
 
 from django_jobs.models.attempt import Attempt
+from django_jobs.models.backfill import Advance, Backfill, BackfillRange, SkippedRow
 from django_jobs.models.decision import ScheduleDecision
 from django_jobs.models.deployment import Deployment
 from django_jobs.models.event import Event, EventQuerySet, Waits
@@ -17,7 +18,10 @@ from django_jobs.models.step import Step
 
 __all__ = [
     "NO_FLOOR",
+    "Advance",
     "Attempt",
+    "Backfill",
+    "BackfillRange",
     "Counter",
     "Deployment",
     "Event",
@@ -36,6 +40,7 @@ __all__ = [
     "Run",
     "Schedule",
     "ScheduleDecision",
+    "SkippedRow",
     "Step",
     "Waits",
 ]

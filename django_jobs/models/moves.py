@@ -204,6 +204,11 @@ class RunMoves(Moves):
         held = self._held(run).filter(state=State.RUNNING)
         return bool(held.update(lease_expires_at=until, **values))
 
+    def forget_failures(self, run: Run) -> bool:
+        """Count this attempt as the first and no worker as lost: the run has stored progress."""
+        held = self._held(run).filter(state=State.RUNNING)
+        return bool(held.update(attempt=1, crashes=0))
+
     def renew(self, runs: Sequence[Run], lease: float) -> tuple[set[UUID], set[UUID]]:
         """Extend leases for ``lease`` seconds; the ids renewed, and those lost for certain.
 

@@ -85,6 +85,17 @@ class OwnRows:
         elif not Job.objects.all().store_progress(self._run, text):
             raise self.lost()
 
+    def forget_failures(self) -> None:
+        """Give the job all its attempts again, now that this run has committed some of its work.
+
+        Call it outside ``fenced``: it would keep the job's row locked until the commit.
+        """
+        if (self._run.attempt, self._run.crashes) == (1, 0):
+            return
+        if not Job.objects.all().forget_failures(self._run):
+            raise self.lost()
+        self._run.attempt, self._run.crashes = 1, 0
+
     @contextmanager
     def fenced(self, using: str | None = None, *, settles: bool = False) -> Iterator[Fence]:
         """A transaction on ``using`` whose last statement asks whether the run is still ours.

@@ -1,5 +1,7 @@
 """What job bodies write, so that tests can see what ran, where and how often."""
 
+import uuid
+
 from django.db import models
 
 
@@ -24,3 +26,17 @@ class Account(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name}: {self.balance}"
+
+
+class Item(models.Model):
+    """A row for backfills to change."""
+
+    name = models.TextField(default="")
+    tenant = models.TextField(default="", blank=True)
+    rank = models.IntegerField(default=0)
+    at = models.DateTimeField(null=True, blank=True)
+    token = models.UUIDField(default=uuid.uuid4)
+    changes = models.IntegerField(default=0)
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.changes}"

@@ -1,0 +1,1 @@
+"""What projects add to other parts of Django."""
