@@ -11,6 +11,7 @@ from django.db.models import F
 from django.db.models.functions import Now
 
 from django_jobs import conf
+from django_jobs.models import picking
 from django_jobs.models.decision import CHANGED, decisions
 from django_jobs.schedules import Timetable
 
@@ -56,20 +57,31 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
         return ours
 
     def _add(self, new: Collection[Timetable]) -> None:
-        # Due at once: the first look finds nothing due since now, and notes when something is.
+        """Rows for schedules that no worker has declared before: the past is none of theirs."""
+        if not new:
+            return
+        now = clock(self.db)
         made = [
             Schedule(
-                name=one.name, cadence=str(one.cadence), watermark=Now(), wake_at=Now(),
+                name=one.name,
+                cadence=str(one.cadence),
+                watermark=now,
+                wake_at=one.cadence.after(now),
                 **policies_of(one),
             )
             for one in new
-        ]  # fmt: skip
-        for row in made:
-            try:
-                with transaction.atomic(using=self.db):
-                    row.save(using=self.db, force_insert=True)
-            except IntegrityError:
-                continue  # Another worker was first.
+        ]
+        try:
+            with transaction.atomic(using=self.db):
+                self.bulk_create(made, batch_size=500)
+        except IntegrityError:  # Another worker was at it too.
+            known = set(
+                self.filter(name__in=[row.name for row in made]).values_list("name", flat=True)
+            )
+            left = [one for one in new if one.name not in known]
+            if len(left) == len(new):
+                raise
+            self._add(left)
 
     def _change(self, row: Any, one: Timetable, *, first: bool) -> bool:
         """Whether the row is now declared as we do.
@@ -144,6 +156,12 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
             wake_at=Now(),
             version=F("version") + 1,
         )
+
+
+def clock(alias: str) -> datetime:
+    """What the clock of the database ``alias`` shows."""
+    shown = picking.run(alias, "clock", {})[0][0]
+    return shown if isinstance(shown, datetime) else datetime.fromisoformat(shown + "+00:00")
 
 
 def policies_of(one: Timetable) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from django_jobs import conf
 from django_jobs.errors import ScheduleNotFound
 from django_jobs.models import ScheduleDecision
 from django_jobs.models.decision import decisions
-from django_jobs.models.schedule import GONE, schedules
+from django_jobs.models.schedule import GONE, clock, schedules
 from django_jobs.operations.firing import fire_now
 from django_jobs.schedules import Timetable, timetable, timetables
 
@@ -51,27 +51,28 @@ def standings(ahead: int = 1) -> list[ScheduleStanding]:
     last = decisions(alias).filter(schedule=OuterRef("name")).order_by("-id").values("id")[:1]
     every: list[Any] = list(schedules(alias).clocked().annotate(last=Subquery(last)))
     rows = {row.name: row for row in every}
+    now = clock(alias)
     ids = [row.last for row in every if row.last is not None]
     latest = {one.schedule: one for one in decisions(alias).filter(id__in=ids)}
     return [
-        _standing(name, declared.get(name), rows.get(name), latest.get(name), ahead)
+        _standing(name, rows.get(name), latest.get(name), _ahead(declared.get(name), now, ahead))
         for name in sorted({*declared, *rows})
     ]
 
 
 def _standing(
-    name: str, declared: Timetable | None, row: Any, last: ScheduleDecision | None, ahead: int
+    name: str, row: Any, last: ScheduleDecision | None, ahead: Sequence[datetime]
 ) -> ScheduleStanding:
     if row is None:
-        assert declared is not None
+        declared = timetables()[name]
         job, cadence = declared.definition.name, str(declared.cadence)
-        return ScheduleStanding(name, job, cadence, "unseen")
+        return ScheduleStanding(name, job, cadence, "unseen", ahead)
     return ScheduleStanding(
         name=name,
         job=row.job,
         cadence=row.cadence,
         condition=condition(row),
-        ahead=[] if declared is None else _ahead(declared, row.clock, ahead),
+        ahead=ahead,
         watermark=row.watermark,
         error=row.error,
         paused_by=row.paused_by,
@@ -90,8 +91,11 @@ def condition(row: Any) -> Condition:
     return "failing" if row.error else "active"
 
 
-def _ahead(declared: Timetable, now: datetime, count: int) -> list[datetime]:
-    found, at = [], now
+def _ahead(declared: Timetable | None, now: datetime, count: int) -> list[datetime]:
+    found: list[datetime] = []
+    at = now
+    if declared is None:
+        return found
     for _ in range(min(count, MOST_AHEAD)):
         at = declared.cadence.after(at)
         found.append(at.astimezone(declared.cadence.zone))
@@ -105,7 +109,7 @@ def look_ahead(name: str, count: int = 5) -> list[datetime]:
     ``ScheduleNotFound`` for a schedule that this process does not declare.
     """
     declared = _declared(name)
-    return _ahead(declared, _row(declared).clock, count)
+    return _ahead(declared, clock(conf.current().database), count)
 
 
 def pause_schedule(name: str, *, by: str = "", reason: str = "") -> bool:

@@ -31,6 +31,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 MAX_CATCH_UP = 1000
+MAX_CRON = 200
 LONGEST_INTERVAL = 366 * 86_400
 DEFAULT_CATCH_UP = 10
 
@@ -128,6 +129,11 @@ def _cadence(cron: Any, every: Any, tz: Any, what: str) -> Cadence:
         return Every(_whole_seconds(every, f"{what}: every", 1, LONGEST_INTERVAL))
     if not isinstance(cron, str):
         raise DeclarationError(f'{what}: {cron!r} is no text. Write for example "0 3 * * *".')
+    if len(cron) > MAX_CRON:
+        raise DeclarationError(
+            f"{what}: the expression has {len(cron)} characters, more than {MAX_CRON}. Use ranges "
+            "and steps, or two schedules."
+        )
     return Cron.parse(cron, _zone(tz, what), what)
 
 

@@ -104,6 +104,7 @@ def test_a_job_that_is_loaded_again_brings_its_schedules_anew() -> None:
         ((), {"every": 60, "name": ""}, "name is empty"),
         ((), {"every": 60, "name": "x" * 201}, "at most 200"),
         (("0 0 30 2 *",), ROME, "bad day-of-month"),
+        ((",".join(map(str, range(60))) + " " * 60 + "* * * *",), ROME, "more than 200"),
     ],
 )
 def test_a_wrong_declaration_is_refused_with_the_edit_that_mends_it(

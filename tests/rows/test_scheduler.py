@@ -143,6 +143,20 @@ def test_schedulers_at_the_same_moment_make_each_occurrence_once(jobs_alias: str
     assert all(told(name) == [("fired", 1)] for name in names)
 
 
+def test_workers_that_start_at_the_same_moment_declare_every_schedule(jobs_alias: str) -> None:
+    names = [declared(noop, name=f"s{number}") for number in range(20)]
+    shared = dict(timetables())
+    rows.schedules(jobs_alias).declare({name: shared[name] for name in names[:3]}, first=True)
+
+    def party() -> set[str]:
+        own_connection(jobs_alias)
+        return rows.schedules(jobs_alias).declare(shared, first=True)
+
+    found = at_once(*[party] * (6 if jobs_alias == "default" else 2))
+    assert all(ours == set(names) for ours in found)
+    assert rows.schedules(jobs_alias).count() == 20
+
+
 def test_a_scheduler_that_dies_before_its_commit_has_neither_moved_nor_staged(
     jobs_alias: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -512,6 +526,9 @@ def test_looking_ahead_goes_by_the_databases_clock_in_the_schedules_zone(jobs_al
     assert [(at.hour, at.minute, at.utcoffset()) for at in ahead] == [
         (9, 30, timedelta(hours=5, minutes=30))
     ] * 3
+    assert [one.condition for one in standings(3)] == ["unseen"]
+    assert standings(3)[0].ahead == ahead
+    armed(name)
     assert row(name).clock < ahead[0] < ahead[1] < ahead[2]
 
 

@@ -1,0 +1,2 @@
+-- What the database's clock shows.
+SELECT statement_timestamp()

@@ -1,0 +1,2 @@
+-- The twin of clock.sql.
+SELECT {now}
