@@ -75,15 +75,16 @@ class Pages:
     def _handle(self) -> None:
         self.handled = []
         start = self.range.cursor if self.range.cursor is not None else self.range.after
-        rows = list(self.keyset.between(start, self.range.upto)[: self.limit])
-        if len({row.pk for row in rows}) < len(rows):
+        places = self.keyset.page(start, self.range.upto, self.limit)
+        pks = [place[0] for place in places]
+        if len(set(pks)) < len(pks):
             raise Terminal(
                 f"{self.declared.name}: source yields a row twice, because of a join. "
                 "Add distinct() to it, or filter with Exists()."
             )
-        self.handled = rows
-        if rows:
-            self.declared.handle(Page(rows, self.keyset, self.current.tenant))
+        self.handled = places
+        if pks:
+            self.declared.handle(Page(self.keyset, pks, self.current.tenant))
             self.current.check()
 
     def _advance(self) -> None:

@@ -22,6 +22,7 @@ SECTIONS = (
     "future",
     "pinned",
     "overflow",
+    "backfill",
 )
 
 
@@ -60,7 +61,7 @@ def _sizes(arguments: argparse.Namespace) -> Sizes:
 
 def _sections() -> dict[str, Callable[[Bench], None]]:
     # Django is set up by now; these import models.
-    from tests.benchmarks import draining, enqueueing, overflowing, waiting
+    from tests.benchmarks import backfilling, draining, enqueueing, overflowing, waiting
 
     made = (
         enqueueing.one_by_one,
@@ -72,6 +73,7 @@ def _sections() -> dict[str, Callable[[Bench], None]]:
         draining.future_rows,
         draining.pinned_snapshot,
         overflowing.admission,
+        backfilling.pages,
     )
     return dict(zip(SECTIONS, made, strict=True))
 
