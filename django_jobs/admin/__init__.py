@@ -1,4 +1,4 @@
-"""Jobs and outbox in Django's admin: to look at, and to cancel or retry.
+"""Jobs, outbox and backfills in Django's admin: to look at, and to give orders.
 
 A project that shows each operator one tenant only registers a subclass instead::
 
@@ -12,12 +12,14 @@ A project that shows each operator one tenant only registers a subclass instead:
 
 from django.contrib import admin
 
+from django_jobs.admin.backfills import BackfillAdmin
 from django_jobs.admin.jobs import JobAdmin
 from django_jobs.admin.operator import OperatorAdmin
 from django_jobs.admin.outbox import OutboxAdmin
-from django_jobs.models import Job, Outbox
+from django_jobs.models import Backfill, Job, Outbox
 
-__all__ = ["JobAdmin", "OperatorAdmin", "OutboxAdmin"]
+__all__ = ["BackfillAdmin", "JobAdmin", "OperatorAdmin", "OutboxAdmin"]
 
+admin.site.register(Backfill, BackfillAdmin)
 admin.site.register(Job, JobAdmin)
 admin.site.register(Outbox, OutboxAdmin)
