@@ -89,8 +89,9 @@ def seconds_left(row: Any, now: datetime) -> float | None:
     handled: int = row.rows + row.skipped
     if row.state != PassState.RUNNING or not row.expected or not handled or not row.started_at:
         return None
-    each: float = (now - row.started_at).total_seconds() / handled
-    return max(0.0, each * (row.expected - handled))
+    started: datetime = row.started_at
+    left: int = row.expected - handled
+    return max(0.0, (now - started).total_seconds() / handled * left)
 
 
 def _standing(declared: Declaration, tenant: str) -> Standing:
