@@ -1,4 +1,4 @@
-"""Jobs, outbox and schedules in Django's admin: to look at, and to give orders to.
+"""Jobs, outbox, schedules and backfills in Django's admin: to look at, and to give orders to.
 
 A project that shows each operator one tenant only registers a subclass instead::
 
@@ -12,14 +12,16 @@ A project that shows each operator one tenant only registers a subclass instead:
 
 from django.contrib import admin
 
+from django_jobs.admin.backfills import BackfillAdmin
 from django_jobs.admin.jobs import JobAdmin
 from django_jobs.admin.operator import OperatorAdmin
 from django_jobs.admin.outbox import OutboxAdmin
 from django_jobs.admin.schedules import ScheduleAdmin
-from django_jobs.models import Job, Outbox, Schedule
+from django_jobs.models import Backfill, Job, Outbox, Schedule
 
-__all__ = ["JobAdmin", "OperatorAdmin", "OutboxAdmin", "ScheduleAdmin"]
+__all__ = ["BackfillAdmin", "JobAdmin", "OperatorAdmin", "OutboxAdmin", "ScheduleAdmin"]
 
+admin.site.register(Backfill, BackfillAdmin)
 admin.site.register(Job, JobAdmin)
 admin.site.register(Outbox, OutboxAdmin)
 admin.site.register(Schedule, ScheduleAdmin)

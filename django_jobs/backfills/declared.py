@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final, Literal, overload
 from uuid import UUID
 
@@ -35,13 +36,20 @@ ALL: Final = All.ALL
 class Page(Sequence[Any]):
     """The rows of one page in their order, as instances of the source's model.
 
-    ``tenant`` is whose rows they are (``""`` without tenants).
+    They are read when they are first asked for: a body that only calls ``queryset.update()`` never
+    makes an instance. ``pks`` are their primary keys, ``tenant`` is whose rows they are (``""``
+    without tenants).
     """
 
-    def __init__(self, rows: Sequence[Any], keyset: Keyset, tenant: str) -> None:
-        self._rows = rows
+    def __init__(self, keyset: Keyset, pks: Sequence[Any], tenant: str) -> None:
         self._keyset = keyset
+        self.pks = pks
         self.tenant = tenant
+
+    @cached_property
+    def rows(self) -> list[Any]:
+        """The instances: of all ``pks``, but for rows that have left the source meanwhile."""
+        return list(self._keyset.ordered(self.queryset))
 
     @overload
     def __getitem__(self, index: int) -> Any: ...
@@ -49,21 +57,21 @@ class Page(Sequence[Any]):
     def __getitem__(self, index: slice) -> Sequence[Any]: ...
     def __getitem__(self, index: int | slice) -> Any:
         """One row, or some."""
-        return self._rows[index]
+        return self.rows[index]
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self.rows)
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._rows)
+        return iter(self.rows)
 
     def __repr__(self) -> str:
-        return f"<page of {len(self)} {self._keyset.model._meta.label}>"
+        return f"<page of {len(self.pks)} {self._keyset.model._meta.label}>"
 
     @property
     def queryset(self) -> QuerySet[Any]:
         """These rows as a queryset, for ``update()``: those that still fit the source."""
-        return self._keyset.rows.filter(pk__in=[row.pk for row in self._rows])
+        return self._keyset.among(self.pks)
 
     @property
     def using(self) -> str:

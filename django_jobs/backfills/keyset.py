@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 from django.core.exceptions import FieldDoesNotExist
@@ -39,6 +40,32 @@ class RowCompared(Func):
         texts = [text for text, _ in compiled]
         left, right = ", ".join(texts[: self.width]), ", ".join(texts[self.width :])
         return f"(({left}) {self.operator} ({right}))", parameters
+
+
+class Among(Func):
+    """A column's value is one of many, which are one parameter however many they are."""
+
+    output_field = BooleanField()
+    conditional = True
+
+    def __init__(self, column: Any, values: list[Any]) -> None:
+        super().__init__(column)
+        self.values = values
+
+    def as_sql(self, compiler: Any, connection: Any, **_: Any) -> tuple[str, list[Any]]:  # type: ignore[override]
+        """An array on PostgreSQL, a JSON document on SQLite."""
+        column = self.get_source_expressions()[0]
+        text, parameters = compiler.compile(column)
+        field: Any = column.output_field
+        values = [field.get_db_prep_value(value, connection) for value in self.values]
+        if connection.vendor == "postgresql":
+            return f"({text} = ANY(%s))", [*parameters, values]
+        document = json.dumps(values, default=str)
+        return f"({text} IN (SELECT value FROM json_each(%s)))", [*parameters, document]
+
+
+Places = tuple[Any, ...]
+"""The primary key of a row and the parts of its key in the order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +121,21 @@ class Keyset:
             rows = rows.filter(self._beyond(self.values(after)))
         if upto is not None:
             rows = rows.filter(self._within(self.values(upto)))
+        return self.ordered(rows)
+
+    def ordered(self, rows: QuerySet[Any]) -> QuerySet[Any]:
+        """``rows`` in the order of the keys."""
         return rows.order_by(*(key.order for key in self.keys))
+
+    def page(self, after: str | None, upto: str | None, limit: int) -> list[Places]:
+        """Where the first ``limit`` rows of ``between`` stand, without making instances."""
+        columns = (key.field.attname for key in self.keys)
+        rows = self.between(after, upto).prefetch_related(None)
+        return list(rows.values_list("pk", *columns)[:limit])
+
+    def among(self, pks: Sequence[Any]) -> QuerySet[Any]:
+        """The rows of the source that have one of these primary keys."""
+        return self.rows.filter(Among(F("pk"), list(pks)))
 
     def last(self) -> str | None:
         """The cursor of the last row there is now; ``None`` when there is none."""
@@ -104,8 +145,10 @@ class Keyset:
         """The cursor of the first row there is now; ``None`` when there is none."""
         return self._first_of(self.rows.order_by(*(key.order for key in self.keys)))
 
-    def cursor(self, row: Model) -> str:
-        """Where ``row`` stands, as text."""
+    def cursor(self, place: Places) -> str:
+        """One of ``page`` as text."""
+        columns = (key.field.attname for key in self.keys)
+        row: Any = SimpleNamespace(**dict(zip(columns, place[1:], strict=True)))
         return json.dumps([key.field.value_to_string(row) for key in self.keys])
 
     def values(self, cursor: str) -> list[Any]:
@@ -123,10 +166,10 @@ class Keyset:
             ) from error
 
     def _first_of(self, rows: QuerySet[Any]) -> str | None:
-        rows = rows.all()
+        rows = rows.prefetch_related(None)
         rows.query.select_for_update = False  # Bounds are read outside any transaction.
-        found = rows.only(*(key.field.attname for key in self.keys))[:1]
-        return next((self.cursor(row) for row in found), None)
+        found = rows.values_list("pk", *(key.field.attname for key in self.keys))[:1]
+        return next(map(self.cursor, found), None)
 
     def _beyond(self, values: Sequence[Any]) -> Q:
         """Strictly behind these values in the order."""

@@ -7,6 +7,7 @@ from django.db.migrations.recorder import MigrationRecorder
 
 from django_jobs import conf
 from django_jobs.backfills import Backfill as Declaration
+from django_jobs.backfills import backfills
 from django_jobs.errors import AtomicNeedsOneDatabase, BackfillRefused
 from django_jobs.models import Backfill
 from django_jobs.states import PassState
@@ -36,7 +37,7 @@ def check_gate(declared: Declaration, tenant: str, *, force: bool = False) -> No
         raise AtomicNeedsOneDatabase(declared.name, keyset.alias, jobs)
     check_requires(declared, keyset.alias)
     for name in declared.declared.depends_on:
-        if not Backfill.objects.filter(name=name, state=PassState.COMPLETED).exists():
+        if not all(completed(name, of) for of in _tenants(name)):
             raise BackfillRefused(
                 "depends_on", f"{declared.name} comes after {name}, which is not completed."
             )
@@ -62,6 +63,12 @@ def check_requires(declared: Declaration, alias: str) -> None:
                 f"{declared.name} requires migration {'.'.join(migration)}, which is not applied "
                 f"on database {alias!r}. Run migrate first.",
             )
+
+
+def _tenants(name: str) -> list[str]:
+    """The tenants whose passes there are; of a backfill that is no longer declared, none."""
+    declared = backfills().get(name)
+    return [""] if declared is None else declared.tenants()
 
 
 def completed(name: str, tenant: str) -> Backfill | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -69,6 +70,28 @@ def shown_state(row: Any) -> str:
         return STALE
     state: str = row.known_state.value
     return state
+
+
+def share(row: Any) -> float | None:
+    """How far a pass (with its progress) is, 0 to 1; ``None``: unknown.
+
+    While it runs it is never quite all: what is expected is an estimate.
+    """
+    if row.state == PassState.COMPLETED:
+        return 1.0
+    handled: int = row.rows + row.skipped
+    expected: int | None = row.expected
+    return min(0.99, handled / expected) if expected else None
+
+
+def seconds_left(row: Any, now: datetime) -> float | None:
+    """How long a running pass may still take, by its pace since its start; ``None``: unknown."""
+    handled: int = row.rows + row.skipped
+    if row.state != PassState.RUNNING or not row.expected or not handled or not row.started_at:
+        return None
+    started: datetime = row.started_at
+    left: int = row.expected - handled
+    return max(0.0, (now - started).total_seconds() / handled * left)
 
 
 def _standing(declared: Declaration, tenant: str) -> Standing:

@@ -8,12 +8,12 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.db import OperationalError
+from django.db import InterfaceError, OperationalError
 
 from django_jobs.backfills import Backfill as Declaration
 from django_jobs.backfills import Keyset, Page
 from django_jobs.current import CurrentJob
-from django_jobs.errors import RetryAfter, Terminal
+from django_jobs.errors import JobTimeout, RetryAfter, Terminal
 from django_jobs.failures import gist
 from django_jobs.models import Advance, BackfillRange, OwnRows, SkippedRow, picking
 from django_jobs.sweep.pacing import Halted, Pacer
@@ -36,6 +36,7 @@ class Pages:
     pacer: Pacer
     range: BackfillRange
     skips_left: int
+    tenant: str = ""
     batch: int = 0
     limit: int = 0
     meetings: int = 0
@@ -52,7 +53,7 @@ class Pages:
                 seconds = self._page()
             except OperationalError as error:
                 self._after_contention(error)
-            except (Terminal, RetryAfter, Halted):
+            except (Terminal, RetryAfter, Halted, JobTimeout, InterfaceError):
                 raise
             except Exception as error:
                 self._after_row_error(error)
@@ -75,15 +76,16 @@ class Pages:
     def _handle(self) -> None:
         self.handled = []
         start = self.range.cursor if self.range.cursor is not None else self.range.after
-        rows = list(self.keyset.between(start, self.range.upto)[: self.limit])
-        if len({row.pk for row in rows}) < len(rows):
+        places = self.keyset.page(start, self.range.upto, self.limit)
+        pks = [place[0] for place in places]
+        if len(set(pks)) < len(pks):
             raise Terminal(
                 f"{self.declared.name}: source yields a row twice, because of a join. "
                 "Add distinct() to it, or filter with Exists()."
             )
-        self.handled = rows
-        if rows:
-            self.declared.handle(Page(rows, self.keyset, self.current.tenant))
+        self.handled = places
+        if pks:
+            self.declared.handle(Page(self.keyset, pks, self.tenant))
             self.current.check()
 
     def _advance(self) -> None:

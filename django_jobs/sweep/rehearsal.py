@@ -49,10 +49,10 @@ def rehearse(declared: Declaration, tenant: str = "", *, pages: int = 3) -> dict
         began = time.monotonic()
         with connections[keyset.alias].execute_wrapper(statements):
             for _ in range(pages):
-                found = list(keyset.between(cursor, None)[: declared.declared.batch])
+                found = keyset.page(cursor, None, declared.declared.batch)
                 if not found:
                     break
-                declared.handle(Page(found, keyset, tenant))
+                declared.handle(Page(keyset, [place[0] for place in found], tenant))
                 cursor, rows, handled = keyset.cursor(found[-1]), rows + len(found), handled + 1
         seconds = time.monotonic() - began
         changed, locks = _changed(keyset.alias) - before, _locks(keyset.alias)

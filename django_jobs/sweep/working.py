@@ -181,7 +181,8 @@ class Sweep:
     def _sweep(self, taken: BackfillRange) -> None:
         skipped = SkippedRow.objects.using(taken._state.db).filter(backfill_id=self.pass_id)
         left = self.declared.declared.skip - skipped.count()
-        Pages(self.declared, self.keyset, self.current, self.pacer, taken, left).run()
+        parts = (self.declared, self.keyset, self.current, self.pacer)
+        Pages(*parts, taken, left, tenant=taken.backfill.tenant).run()
 
     def _closed(self) -> bool:
         """Whether the pass has ended; if not, there is a range to sweep once more."""
@@ -190,7 +191,8 @@ class Sweep:
             with self.current.atomic():
                 values = {} if self.declared.declared.count is None else {"remaining": 0}
                 ended = Backfill.objects.filter(pk=self.pass_id)
-                ended.end(PassState.COMPLETED, note="", error="", **values)
+                if not ended.end(PassState.COMPLETED, note="", error="", **values):
+                    raise Halted
             return True
         row, last = self._row(), self.keyset.last()
         before = row.remaining

@@ -37,7 +37,11 @@ def refused(*arguments: str, **jobs: Any) -> tuple[int, str]:
     ("arguments", "code", "says"),
     [
         (["--threads", "0"], 2, "'0' is not a whole number of at least 1"),
-        (["--loops", "relay,drummer"], 1, "no loop 'drummer'. Known: relay, waker, worker"),
+        (
+            ["--loops", "relay,drummer"],
+            1,
+            "no loop 'drummer'. Known: relay, waker, scheduler",
+        ),
         (["--queues", ","], 2, "expected at least one name"),
     ],
 )

@@ -70,7 +70,11 @@ def fill_tenant(page: Page) -> None:
 
 @backfill(source=items, batch=3, rate=None, tenant=ALL, name="fill_all_tenants")
 def fill_all_tenants(page: Page) -> None:
+    seen_tenants.append(page.tenant)
     bump(page)
+
+
+seen_tenants: list[str] = []
 
 
 @backfill(source=items, batch=2, rate=None, shards=4, parallel=2, retry=FAST, name="fill_shards")

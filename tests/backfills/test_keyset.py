@@ -12,12 +12,14 @@ from django.db import connections
 from django.db.models import F, QuerySet
 from django.test.utils import CaptureQueriesContext
 
-from django_jobs.backfills import Keyset
+from django_jobs.backfills import Keyset, Page
 from django_jobs.errors import DeclarationError, Terminal
-from django_jobs.models import Attempt
+from django_jobs.models import Attempt, Job
+from django_jobs.states import State
 from tests.app.backfills import items
 from tests.app.models import Account, Item
 from tests.backfills.parties import make_items
+from tests.rows.parties import make
 
 BASE = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -25,8 +27,8 @@ BASE = datetime(2026, 3, 1, 12, tzinfo=UTC)
 def walk(keyset: Keyset, limit: int) -> list[int]:
     """The keys of all rows, page by page, each page from the text of a cursor."""
     found, cursor, upto = [], None, keyset.last()
-    while page := list(keyset.between(cursor, upto)[:limit]):
-        found += [row.pk for row in page]
+    while page := keyset.page(cursor, upto, limit):
+        found += [place[0] for place in page]
         cursor = keyset.cursor(page[-1])
     return found
 
@@ -105,6 +107,35 @@ def test_what_cannot_be_paged_is_refused_with_the_reason(
 ) -> None:
     with pytest.raises(DeclarationError, match=reason):
         Keyset.of("x", source(), order_by)
+
+
+def test_a_page_reads_its_rows_when_they_are_asked_for_and_in_its_order(jobs_alias: str) -> None:
+    make_items(5)
+    keyset = Keyset.of("x", items().filter(changes=0), ("-pk",))
+    pks = [place[0] for place in keyset.page(None, None, 4)]
+    page = Page(keyset, pks, "")
+    with CaptureQueriesContext(connections[jobs_alias]) as asked:
+        assert [row.pk for row in page] == pks == sorted(pks, reverse=True)
+        assert (len(page), page[0].pk, page[1:][0].pk) == (4, pks[0], pks[1])
+    assert len(asked) == 1
+    items().filter(pk=pks[2]).update(changes=1)
+    assert page.queryset.update(changes=7) == 3  # One has left the source.
+    assert len(Page(keyset, pks, "")) == 0
+
+
+@pytest.mark.parametrize("order", ["token", "pk"])
+def test_a_large_page_is_one_parameter(jobs_alias: str, order: str) -> None:
+    made = make_items(3)
+    keyset = Keyset.of("x", items(), (order,))
+    pks = [*range(10**6, 10**6 + 40_000), *(one.pk for one in made)]
+    assert keyset.among(pks).count() == 3
+
+
+def test_uuid_keys_are_found_among_many(jobs_alias: str) -> None:
+    rows = Job.objects.all()
+    made = [make(State.DONE).pk for _ in range(3)]
+    assert set(Keyset.of("x", rows).among(made[:2]).values_list("pk", flat=True)) == set(made[:2])
+    assert walk(Keyset.of("x", rows), 2) == sorted(made)
 
 
 def test_a_cursor_of_another_order_is_refused(db: None) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
-from django.db import connections, transaction
+from django.db import InterfaceError, connections, transaction
 
+from django_jobs.errors import BackfillRefused, JobTimeout, RetryAfter, Terminal
 from django_jobs.models import Job, SkippedRow
+from django_jobs.models.backfill import BackfillRangeQuerySet
 from django_jobs.operations.backfilling import found_pass, resume_backfill
 from django_jobs.testing import drain
 from tests.app import backfills as declared
@@ -93,8 +96,6 @@ def test_a_page_that_meets_a_lock_time_out_is_halved_and_gets_through(
 def test_pages_grow_and_shrink_toward_their_target(
     jobs_alias: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import dataclasses
-
     make_items(60)
     sizes: list[int] = []
     adaptive = dataclasses.replace(count_changes.declared, target=100.0, max_batch=10, batch=3)
@@ -122,10 +123,12 @@ def test_a_tenants_pass_sees_its_own_rows_only(jobs_alias: str) -> None:
 
 def test_one_pass_for_all_tenants_is_asked_for_by_name(jobs_alias: str, settings: Any) -> None:
     settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "REQUIRE_TENANT": True}
+    declared.seen_tenants.clear()
     make_items(4, tenant="acme")
     make_items(4, tenant="bolt")
     assert sweep(fill_all_tenants).state == "completed"
     assert changes() == [1] * 8
+    assert declared.seen_tenants == [""] * 3
 
 
 def test_shards_cover_every_key_once_with_as_many_jobs_as_are_allowed(jobs_alias: str) -> None:
@@ -144,8 +147,6 @@ def test_outside_a_transaction_a_page_whose_cursor_was_lost_is_handed_over_again
 ) -> None:
     made = [item.pk for item in make_items(5)]
     declared.outside.clear()
-    from django_jobs.models.backfill import BackfillRangeQuerySet
-
     advance, lost = BackfillRangeQuerySet.advance, [1]
 
     def lose_one(self: Any, *arguments: Any) -> int:
@@ -160,3 +161,33 @@ def test_outside_a_transaction_a_page_whose_cursor_was_lost_is_handed_over_again
         drain()
     assert declared.outside == [made[:2], made[2:4], made[2:4], made[4:]]
     assert found_pass(started.pk).rows == 5
+
+
+@pytest.mark.parametrize(
+    "error", [JobTimeout("late"), InterfaceError("gone"), Terminal("no"), RetryAfter(0)]
+)
+def test_what_is_no_fault_of_a_row_is_never_taken_for_one(
+    jobs_alias: str, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    make_items(1)
+
+    def handle(page: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(fill_what_can_be, "handle", handle)
+    started = start(fill_what_can_be)
+    drain()
+    assert (found_pass(started.pk).rows, found_pass(started.pk).skipped) == (0, 0)
+    assert type(error).__name__ in found_pass(started.pk).error
+
+
+def test_a_backfill_comes_after_every_tenants_pass_of_another(
+    jobs_alias: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    after = dataclasses.replace(count_changes.declared, depends_on=("fill_tenant",))
+    monkeypatch.setattr(count_changes, "declared", after)
+    sweep(fill_tenant, tenant="acme")
+    with pytest.raises(BackfillRefused, match="fill_tenant"):
+        start(count_changes)
+    sweep(fill_tenant, tenant="bolt")
+    assert sweep(count_changes).state == "completed"

@@ -15,7 +15,7 @@ from tests.benchmarks.plan import QUICK, Bench, Sizes
 SECTIONS = (
     *("enqueue", "many", "drain", "pickup", "idle"),
     *("steps", "events", "sleepers"),
-    *("finished", "future", "pinned", "overflow", "lanes"),
+    *("finished", "future", "pinned", "overflow", "lanes", "backfill"),
 )
 
 
@@ -54,7 +54,15 @@ def _sizes(arguments: argparse.Namespace) -> Sizes:
 
 def _sections() -> dict[str, Callable[[Bench], None]]:
     # Django is set up by now; these import models.
-    from tests.benchmarks import draining, enqueueing, overflowing, stepping, superseding, waiting
+    from tests.benchmarks import (
+        backfilling,
+        draining,
+        enqueueing,
+        overflowing,
+        stepping,
+        superseding,
+        waiting,
+    )
 
     made = (
         enqueueing.one_by_one,
@@ -70,6 +78,7 @@ def _sections() -> dict[str, Callable[[Bench], None]]:
         draining.pinned_snapshot,
         overflowing.admission,
         superseding.lanes,
+        backfilling.pages,
     )
     return dict(zip(SECTIONS, made, strict=True))
 

@@ -25,6 +25,7 @@ class Sizes:
     buffered: int = 1_000_000
     buffer_tenants: int = 10_000
     buffer_chunks: int = 20
+    backfilled: int = 1_000_000
 
 
 QUICK = Sizes(
@@ -44,6 +45,7 @@ QUICK = Sizes(
     buffered=2_000,
     buffer_tenants=100,
     buffer_chunks=2,
+    backfilled=5_000,
 )
 
 

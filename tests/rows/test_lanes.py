@@ -582,12 +582,12 @@ def test_a_key_made_of_the_lanes_own_arguments_is_refused() -> None:
     """d1: it would answer the newest data with the older job."""
     with pytest.raises(DeclarationError, match="Drop idempotency_key"):
 
-        @job(lane="{document}", idempotency_key="index:{document}", name="tests.index")
+        @job(lane="{document}", idempotency_key="index:{document}", name="tests.index_in_lanes")
         def index(document: int, event: str) -> None: ...
 
 
 def test_a_lane_job_needs_no_key_and_may_say_so() -> None:
-    @job(lane="{document}", idempotency_key=PER_CALL, name="tests.index")
+    @job(lane="{document}", idempotency_key=PER_CALL, name="tests.index_in_lanes")
     def index(document: int) -> None: ...
 
     assert index.key is None
@@ -597,14 +597,14 @@ def test_a_lane_job_needs_no_key_and_may_say_so() -> None:
 def test_supersede_running_is_one_of_two_words(value: Any) -> None:
     with pytest.raises(DeclarationError, match="on_start"):
 
-        @job(lane="{document}", supersede_running=value, name="tests.index")
+        @job(lane="{document}", supersede_running=value, name="tests.index_in_lanes")
         def index(document: int) -> None: ...
 
 
 def test_supersede_running_without_a_lane_is_refused() -> None:
     with pytest.raises(DeclarationError, match="without a lane"):
 
-        @job(idempotency_key=PER_CALL, supersede_running="on_start", name="tests.index")
+        @job(idempotency_key=PER_CALL, supersede_running="on_start", name="tests.index_in_lanes")
         def index(document: int) -> None: ...
 
 

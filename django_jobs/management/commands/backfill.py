@@ -25,7 +25,7 @@ from django_jobs.operations.backfilling import (
     start_backfill,
 )
 from django_jobs.operations.gate import check_gate
-from django_jobs.operations.reporting import report, shown_state
+from django_jobs.operations.reporting import report, share, shown_state
 from django_jobs.states import PassState
 from django_jobs.sweep.rehearsal import rehearse
 
@@ -206,14 +206,9 @@ class Command(BaseCommand):
 
 def bar(row: Any, width: int = 30) -> str:
     """How far a pass is, as a line of text."""
-    share = 1.0 if row.state == PassState.COMPLETED else _share(row)
-    filled = "" if share is None else f"[{'#' * int(width * share):<{width}}] {share:4.0%} "
+    part = share(row)
+    filled = "" if part is None else f"[{'#' * int(width * part):<{width}}] {part:4.0%} "
     return f"{row.name} {filled}{row.rows:,} rows, {row.state} {row.note}".rstrip()
-
-
-def _share(row: Any) -> float | None:
-    """Never quite all: what is expected is an estimate."""
-    return min(0.99, row.rows / row.expected) if row.expected else None
 
 
 def _shown(row: Any) -> dict[str, Any]:
