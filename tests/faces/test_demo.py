@@ -57,15 +57,19 @@ def test_the_demo_indexes_real_files_and_leaves_nothing_of_a_batch_that_rolled_b
     assert "[########################################] 120/120  " in done.stdout
     assert re.search(r"20 enqueued: \d+ superseded while they waited, \d+ while they", done.stdout)
     assert 'done: edit 20; the text that is indexed: """Edit 20' in done.stdout
+    assert "manage.py backfill pending ends with 1: 121 rows to fill" in done.stdout
+    assert re.search(r"kill -9 of worker \S+ after \d+ rows", done.stdout)
+    assert "resumed: 121 rows in " in done.stdout
+    assert "manage.py backfill pending ends with 0\n" in done.stdout
     assert not [line for line in done.stdout.splitlines() if len(line) > 80]
     with sqlite3.connect(tmp_path / "demo.sqlite3") as database:
         states = dict(
             database.execute("SELECT state, count(*) FROM django_jobs_job GROUP BY state")
         )
         assert set(states) <= {"done", "dead", "cancelled"}
-        assert states["done"] + states["dead"] == 120 + 1
+        assert states["done"] + states["dead"] == 120 + 2
         indexed = "SELECT count(*) FROM search_document WHERE indexed_at IS NOT NULL"
-        assert database.execute(indexed).fetchone()[0] == states["done"]
+        assert database.execute(indexed).fetchone()[0] == states["done"] - 1  # The backfill's.
         ended = "SELECT result FROM django_jobs_job WHERE lane IS NOT NULL AND state = 'done'"
         assert database.execute(ended).fetchall()[-1] == ("20",)
         assert database.execute("SELECT count(*) FROM search_posting").fetchone()[0] > 1000

@@ -23,7 +23,7 @@ from testproject.search import fresh
 from testproject.search.finding import search
 from testproject.search.jobs import index_document
 from testproject.search.models import Document
-from testproject.search.scenes import edits
+from testproject.search.scenes import edits, lines
 from testproject.search.scenes.workers import stop
 
 BATCH = 100
@@ -54,6 +54,7 @@ class Command(BaseCommand):
         self.work(len(files), database.with_suffix(".log"))
         self.report(time.monotonic() - started)
         edits.play(self.say, database.with_suffix(".log"))
+        lines.play(self.say, database.with_suffix(".log"))
         self.find()
 
     def say(self, text: str, *, title: bool = False) -> None:
