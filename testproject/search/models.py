@@ -9,6 +9,7 @@ class Document(models.Model):
     path = models.CharField(max_length=300, unique=True)
     content = models.BinaryField()
     length = models.IntegerField(default=0, help_text="Words, when it is indexed.")
+    line_count = models.IntegerField(null=True, blank=True)
     indexed_at = models.DateTimeField(null=True, blank=True)
 
     def __str__(self) -> str:

@@ -55,3 +55,15 @@ def test_the_command_starts_a_pass_that_a_worker_ends(worker: Any, capsys: Any) 
     worker()
     call_command("backfill", "run", "fill", "--wait")
     assert changes() == [1] * 9
+
+
+def test_a_run_that_is_waited_for_ends_non_zero_when_its_pass_does_not_complete(
+    worker: Any,
+) -> None:
+    make_items(4000)
+    worker()
+    run = worker("run", "fill_slowly", "--wait", command="backfill")
+    until(lambda: sum(changes()) > 2)
+    call_command("backfill", "pause", "fill_slowly")
+    assert run.wait() == 1
+    assert "action=paused" in run.output

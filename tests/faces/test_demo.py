@@ -59,15 +59,20 @@ def test_the_demo_indexes_real_files_and_leaves_nothing_of_a_batch_that_rolled_b
     assert 'done: edit 20; the text that is indexed: """Edit 20' in done.stdout
     assert "killed the worker process with kill -9" in done.stdout
     assert "3 mails, each once" in done.stdout
+    assert "manage.py backfill pending ends with 1: 121 rows to fill" in done.stdout
+    assert re.search(r"kill -9 of worker \S+ after \d+ rows", done.stdout)
+    assert "resumed: 121 rows in " in done.stdout
+    assert "manage.py backfill pending ends with 0\n" in done.stdout
     assert not [line for line in done.stdout.splitlines() if len(line) > 80]
     with sqlite3.connect(tmp_path / "demo.sqlite3") as database:
         states = dict(
             database.execute("SELECT state, count(*) FROM django_jobs_job GROUP BY state")
         )
         assert set(states) <= {"done", "dead", "cancelled"}
-        assert states["done"] + states["dead"] == 120 + 2  # One edit, and one digest.
+        # One edit, one digest, and one backfill.
+        assert states["done"] + states["dead"] == 120 + 3
         indexed = "SELECT count(*) FROM search_document WHERE indexed_at IS NOT NULL"
-        assert database.execute(indexed).fetchone()[0] == states["done"] - 1
+        assert database.execute(indexed).fetchone()[0] == states["done"] - 2
         ended = "SELECT result FROM django_jobs_job WHERE lane IS NOT NULL AND state = 'done'"
         assert database.execute(ended).fetchall()[-1] == ("20",)
         assert database.execute("SELECT count(*) FROM search_posting").fetchone()[0] > 1000

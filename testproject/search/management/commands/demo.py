@@ -23,7 +23,7 @@ from testproject.search import fresh, scene
 from testproject.search.finding import search
 from testproject.search.jobs import index_document
 from testproject.search.models import Document
-from testproject.search.scenes import edits
+from testproject.search.scenes import edits, lines
 from testproject.search.scenes.workers import stop
 
 BATCH = 100
@@ -57,6 +57,7 @@ class Command(BaseCommand):
         self.report(time.monotonic() - started)
         edits.play(self.say, log)
         self.digest(log)
+        lines.play(self.say, log)
         self.find()
 
     def say(self, text: str, *, title: bool = False) -> None:
