@@ -28,7 +28,7 @@ from django_jobs.definitions import Definition
 from django_jobs.errors import ScheduleNotFound
 from django_jobs.ids import new_token
 from django_jobs.loops import janitor, relay
-from django_jobs.loops.scheduler import Scheduler
+from django_jobs.loops.scheduler import HELD_PAUSE, Scheduler
 from django_jobs.models import Job, Outbox
 from django_jobs.models import schedule as rows
 from django_jobs.models.decision import decisions
@@ -597,7 +597,7 @@ def test_it_sleeps_until_the_next_occurrence_and_never_spins(jobs_alias: str) ->
         rows.schedules(jobs_alias).filter(name=name).update(wake_at=Now() + timedelta(seconds=left))
         scheduler._look_at = 0.0
         if scheduler.tick() == 0 and scheduler.pause():
-            assert scheduler.pause() <= max(left, 0.005)
+            assert scheduler.pause() <= max(left, HELD_PAUSE)
 
 
 def test_old_decisions_are_pruned_but_not_of_jobs_that_have_not_ended(jobs_alias: str) -> None:
