@@ -27,6 +27,9 @@ LOOK_INTERVAL = 5.0
 
 SHORTEST_PAUSE = 0.005
 
+HELD_PAUSE = 0.05
+"""Seconds until it looks again where what is due may be in the hands of others."""
+
 
 class Scheduler:
     """Looks for due schedules and fires them.
@@ -66,6 +69,8 @@ class Scheduler:
             made += _fire(row)
             if time.monotonic() - began > SHARE:
                 break
+        if not made:
+            self._look_at = time.monotonic() + HELD_PAUSE
         return made
 
     def _declare(self, now: float) -> None:

@@ -53,8 +53,20 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
                     self.filter(name=name).update(**policies_of(one))
             elif self._change(row, one, first=first):
                 ours.add(name)
-        self.filter(name__in=ours).update(seen_at=Now(), release=conf.current().release)
+        self._see(ours)
         return ours
+
+    def _see(self, names: Collection[str]) -> None:
+        """Note that a worker knows these; not of those that another one is at, and locked in order.
+
+        A worker that stands still in the middle must not keep others from all schedules.
+        """
+        seen = self.filter(name__in=names)
+        with transaction.atomic(using=self.db):
+            if picking.is_postgres(self.db):
+                free = seen.select_for_update(skip_locked=True).order_by("name")
+                seen = self.filter(name__in=list(free.values_list("name", flat=True)))
+            seen.update(seen_at=Now(), release=conf.current().release)
 
     def _add(self, new: Collection[Timetable]) -> None:
         """Rows for schedules that no worker has declared before: the past is none of theirs."""
@@ -121,10 +133,21 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
         The first statement of the transaction that stages the occurrence: who comes second
         finds another watermark and stages nothing.
         """
+        if self._is_held(row):
+            return False
         moved = self._same(row).update(
             watermark=watermark, wake_at=wake_at, error="", failures=0, version=F("version") + 1
         )
         return bool(moved)
+
+    def _is_held(self, row: Schedule) -> bool:
+        """Whether another worker is at it, or has changed it. One that stands still keeps its lock.
+
+        On SQLite, where there is one writer, the UPDATE itself has to come first.
+        """
+        if not picking.is_postgres(self.db):
+            return False
+        return not list(self._same(row).select_for_update(skip_locked=True).values_list("version"))
 
     def _same(self, row: Schedule) -> ScheduleQuerySet:
         return self.filter(name=row.name, version=row.version)

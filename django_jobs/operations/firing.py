@@ -1,4 +1,7 @@
-"""From an occurrence to a job: one transaction decides about a schedule and stages its jobs."""
+"""From an occurrence to a job: one transaction decides about a schedule and stages its jobs.
+
+Locks: the schedule's row before anything else, and of other tables nothing but what is inserted.
+"""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from django_jobs.definitions import Definition
 from django_jobs.errors import ScheduleNotFound
 from django_jobs.ids import new_token
 from django_jobs.loops import janitor, relay
-from django_jobs.loops.scheduler import Scheduler
+from django_jobs.loops.scheduler import HELD_PAUSE, Scheduler
 from django_jobs.models import Job, Outbox
 from django_jobs.models import schedule as rows
 from django_jobs.models.decision import decisions
@@ -38,7 +38,7 @@ from django_jobs.schedules import registered, timetables
 from django_jobs.states import LIVE, State
 from django_jobs.testing import drain
 from tests.app.jobs import anything, noop, record, slow, tenanted
-from tests.rows.parties import at_once
+from tests.rows.parties import at_once, party
 
 HOUR = timedelta(hours=1)
 
@@ -132,11 +132,11 @@ def test_schedulers_at_the_same_moment_make_each_occurrence_once(jobs_alias: str
     names = [declared(noop, name=f"s{number}") for number in range(5)]
     armed(*names, missed=HOUR)
 
-    def party() -> int:
+    def one() -> int:
         own_connection(jobs_alias)
         return Scheduler().tick()
 
-    made = at_once(*[party] * (8 if jobs_alias == "default" else 2))
+    made = at_once(*[one] * (8 if jobs_alias == "default" else 2))
     while one := tick():
         made.append(one)
     assert sum(made) == 5 == entries().count()
@@ -148,11 +148,11 @@ def test_workers_that_start_at_the_same_moment_declare_every_schedule(jobs_alias
     shared = dict(timetables())
     rows.schedules(jobs_alias).declare({name: shared[name] for name in names[:3]}, first=True)
 
-    def party() -> set[str]:
+    def one() -> set[str]:
         own_connection(jobs_alias)
         return rows.schedules(jobs_alias).declare(shared, first=True)
 
-    found = at_once(*[party] * (6 if jobs_alias == "default" else 2))
+    found = at_once(*[one] * (6 if jobs_alias == "default" else 2))
     assert all(ours == set(names) for ours in found)
     assert rows.schedules(jobs_alias).count() == 20
 
@@ -466,6 +466,27 @@ def test_a_tenant_that_the_job_cannot_take_fails_its_own_schedule_only(jobs_alia
     assert told(good) == [("fired", 1)] and told(bad) == []
 
 
+@pytest.mark.django_db(transaction=True, databases="__all__")
+def test_a_worker_that_stands_still_in_the_middle_keeps_others_from_its_schedule_only() -> None:
+    held, free = declared(noop, name="a-held"), declared(noop, name="free")
+    armed(held, free, missed=HOUR)
+
+    def hold() -> Any:
+        block = transaction.atomic()
+        block.__enter__()
+        rows.schedules("default").filter(name=held).update(failures=0)
+        return block
+
+    with party() as other:
+        block = other.do(hold)
+        scheduler, began = Scheduler(), time.monotonic()
+        assert scheduler.tick() == 1 and told(free) == [("fired", 1)]
+        assert scheduler.tick() == 0 and 0 < scheduler.pause() < 1
+        assert time.monotonic() - began < 1
+        other.do(block.__exit__, None, None, None)
+    assert tick() == 1 and told(held) == [("fired", 1)]
+
+
 # --- orders --------------------------------------------------------------------------------------
 
 
@@ -576,7 +597,7 @@ def test_it_sleeps_until_the_next_occurrence_and_never_spins(jobs_alias: str) ->
         rows.schedules(jobs_alias).filter(name=name).update(wake_at=Now() + timedelta(seconds=left))
         scheduler._look_at = 0.0
         if scheduler.tick() == 0 and scheduler.pause():
-            assert scheduler.pause() <= max(left, 0.005)
+            assert scheduler.pause() <= max(left, HELD_PAUSE)
 
 
 def test_old_decisions_are_pruned_but_not_of_jobs_that_have_not_ended(jobs_alias: str) -> None:
