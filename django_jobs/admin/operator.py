@@ -14,7 +14,6 @@ from django.db.models import Count, Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
-from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
@@ -264,7 +263,6 @@ class OperatorAdmin(BaseAdmin):
         """The page of one row, with the orders that this user may give it."""
         row = kwargs.get("obj")
         context["subtitle"] = visible(str(row))
-        context["timezone_name"] = timezone.get_current_timezone_name()
         context["orders"] = [
             {"title": verb.title, "name": verb.name, "url": self._url(verb.name, row)}
             for verb in self.orders_for(row)
@@ -275,9 +273,8 @@ class OperatorAdmin(BaseAdmin):
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """The list, with its time zone, and a way to what lies beyond its last page."""
-        extra = {"timezone_name": timezone.get_current_timezone_name(), **(extra_context or {})}
-        response = super().changelist_view(request, extra)
+        """The list, and a way to what lies beyond its last page."""
+        response = super().changelist_view(request, extra_context)
         context = getattr(response, "context_data", None) or {}
         changes = context.get("cl")
         if changes is not None and changes.result_count > ROW_LIMIT:

@@ -15,7 +15,6 @@ from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
-from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
@@ -234,7 +233,6 @@ class ScheduleAdmin(BaseAdmin):
         row: Any = kwargs["obj"]
         hidden = "pause" if row.paused_at is not None else "resume"
         context["subtitle"] = visible(row.name)
-        context["timezone_name"] = timezone.get_current_timezone_name()
         context["orders"] = [
             {"title": order.title, "name": order.name, "url": self._url(order.name, row)}
             for order in ORDERS.values()

@@ -75,6 +75,7 @@ def test_the_list_and_the_page_show_a_schedule_on_both_engines(
 ) -> None:
     Scheduler().tick()
     html = strip_tags(boss.get(LIST).content.decode())
+    assert "Times are in the time zone UTC." in html
     assert NAME in html and "30 2 * * * Asia/Kolkata" in html and "active" in html
     html = boss.get(page()).content.decode()
     assert len(re.findall(r"\d{4}-\d\d-\d\d 02:30:00 \+0530", html)) == 5

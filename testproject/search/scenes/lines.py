@@ -35,7 +35,8 @@ def play(say: Say, log: Path) -> None:
     done = seen(started.pk)
     lines = Document.objects.aggregate(n=Sum("line_count"))["n"]
     say(f"  resumed: {done.rows} rows in {done.pages} pages, each once; {lines:,} lines")
-    say(f"  manage.py backfill pending ends with {gate()}\n")
+    say(f"  manage.py backfill pending ends with {gate()}")
+    say("")
 
 
 def seen(pass_id: Any) -> Any:
