@@ -201,7 +201,11 @@ def test_no_required_guarantee_is_left_out() -> None:
 def test_the_page_on_lanes_does_what_it_says(jobs_alias: str) -> None:
     module: dict[str, object] = {"__name__": "tests.page_on_lanes"}
     definitions.allow("tests.page_on_lanes")
-    for text in blocks("docs/how-to/lanes.md"):
+    settings_block, *_ = [t for t in blocks("docs/how-to/lanes.md") if "# settings.py" in t]
+    configured: dict[str, Any] = {"CACHES": {}}
+    exec(compile(settings_block, "settings.py", "exec"), configured)
+    assert conf.parse(configured["DJANGO_JOBS"]).lanes_cache in configured["CACHES"]
+    for text in (t for t in blocks("docs/how-to/lanes.md") if t != settings_block):
         exec(compile(text, "docs/how-to/lanes.md", "exec"), module)
     assert [type(ran.outcome).__name__ for ran in drain()] == ["Succeeded"]
     assert module["texts"] == {7: "third"}
