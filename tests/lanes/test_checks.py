@@ -14,6 +14,8 @@ from tests import servers
 
 REDIS = "django_redis.cache.RedisCache"
 
+pytestmark = pytest.mark.django_db(databases="__all__")
+
 
 def found(deploy: bool = False) -> dict[str, Any]:
     messages = run_checks(include_deployment_checks=deploy)

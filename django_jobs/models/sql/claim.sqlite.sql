@@ -1,4 +1,6 @@
 -- The twin of claim.sql. One writer at a time is SQLite's rule, so nothing is passed over.
+-- `blocked` is asked for twice: SQLite takes a partial index only for a statement that repeats its
+-- condition, which Django 5.2 writes as NOT blocked and Django 6 as blocked = 0.
 UPDATE django_jobs_job
 SET state = 'running',
     attempt = attempt + 1,
@@ -11,7 +13,7 @@ SET state = 'running',
 WHERE id IN (
     SELECT id
     FROM django_jobs_job
-    WHERE state = 'ready' AND NOT blocked AND queue = %(queue)s
+    WHERE state = 'ready' AND NOT blocked AND blocked = 0 AND queue = %(queue)s
         AND (priority < %(floor_priority)s
             OR (priority, run_at) >= (%(floor_priority)s, %(floor_run_at)s))
         AND {eligible}

@@ -3,14 +3,14 @@ SELECT
     EXISTS (SELECT 1 FROM django_jobs_outbox WHERE outcome IS NULL)
     OR EXISTS (
         SELECT 1 FROM django_jobs_job
-        WHERE state = 'ready' AND blocked AND lane IS NOT NULL AND concurrency_key IS NULL
+        WHERE state = 'ready' AND blocked AND blocked = 1 AND lane IS NOT NULL AND concurrency_key IS NULL
     ),
     EXISTS (
         SELECT 1 FROM django_jobs_job WHERE state IN ('delayed', 'suspended') AND run_at <= {now}
     ),
     EXISTS (
         SELECT 1 FROM django_jobs_job
-        WHERE state = 'ready' AND NOT blocked
+        WHERE state = 'ready' AND NOT blocked AND blocked = 0
             AND queue IN (SELECT value FROM json_each(%(queues)s))
     ),
     EXISTS (SELECT 1 FROM django_jobs_job WHERE state = 'running'),

@@ -6,14 +6,14 @@ walk (queue, tenant) AS (
     SELECT opened.queue, COALESCE(
         (
             SELECT job.tenant FROM django_jobs_job AS job
-            WHERE job.state = 'ready' AND job.blocked AND job.lane IS NOT NULL
+            WHERE job.state = 'ready' AND job.blocked AND job.blocked = 1 AND job.lane IS NOT NULL
                 AND job.concurrency_key IS NULL
                 AND job.queue = opened.queue AND job.tenant > opened.after
             ORDER BY job.tenant, job.run_at, job.id LIMIT 1
         ),
         (
             SELECT job.tenant FROM django_jobs_job AS job
-            WHERE job.state = 'ready' AND job.blocked AND job.lane IS NOT NULL
+            WHERE job.state = 'ready' AND job.blocked AND job.blocked = 1 AND job.lane IS NOT NULL
                 AND job.concurrency_key IS NULL
                 AND job.queue = opened.queue
             ORDER BY job.tenant, job.run_at, job.id LIMIT 1
@@ -24,14 +24,14 @@ walk (queue, tenant) AS (
     SELECT walk.queue, COALESCE(
         (
             SELECT job.tenant FROM django_jobs_job AS job
-            WHERE job.state = 'ready' AND job.blocked AND job.lane IS NOT NULL
+            WHERE job.state = 'ready' AND job.blocked AND job.blocked = 1 AND job.lane IS NOT NULL
                 AND job.concurrency_key IS NULL
                 AND job.queue = walk.queue AND job.tenant > walk.tenant
             ORDER BY job.tenant, job.run_at, job.id LIMIT 1
         ),
         (
             SELECT job.tenant FROM django_jobs_job AS job
-            WHERE job.state = 'ready' AND job.blocked AND job.lane IS NOT NULL
+            WHERE job.state = 'ready' AND job.blocked AND job.blocked = 1 AND job.lane IS NOT NULL
                 AND job.concurrency_key IS NULL
                 AND job.queue = walk.queue
             ORDER BY job.tenant, job.run_at, job.id LIMIT 1
@@ -54,7 +54,7 @@ oldest AS (
     WHERE opened.queue = places.queue AND job.id IN (
         SELECT head.id
         FROM django_jobs_job AS head
-        WHERE head.state = 'ready' AND head.blocked AND head.lane IS NOT NULL
+        WHERE head.state = 'ready' AND head.blocked AND head.blocked = 1 AND head.lane IS NOT NULL
             AND head.concurrency_key IS NULL
             AND head.queue = places.queue AND head.tenant = places.tenant
         ORDER BY head.run_at, head.id
