@@ -198,7 +198,7 @@ class ScheduleAdmin(BaseAdmin):
         context = {
             **self.admin_site.each_context(request),
             "title": order.title,
-            "order": order,
+            "verb": order,
             "name": visible(row.name),
             "form": form,
             "back": self._url("change", row),

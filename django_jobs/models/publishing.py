@@ -7,6 +7,7 @@ enqueue outside a transaction alike.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -195,13 +196,9 @@ def publish_claimed(
     """
     rows = outbox(outbox_alias)
     with picking.own_transaction(outbox_alias):
-        if outbox_alias == jobs_alias:
+        together = outbox_alias == jobs_alias
+        with nullcontext() if together else picking.own_transaction(jobs_alias):
             claimed, rivals, done = _publish_ours(outbox_alias, jobs_alias, token, lanes, blocked)
-        else:
-            with picking.own_transaction(jobs_alias):
-                claimed, rivals, done = _publish_ours(
-                    outbox_alias, jobs_alias, token, lanes, blocked
-                )
         marks = {entry["seq"]: _outcome(entry, done.standing[entry["id"]]) for entry in claimed}
         if marks:
             rows.mark(token, marks)

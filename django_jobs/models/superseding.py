@@ -7,7 +7,7 @@ Every function here is called in a publishing transaction that holds the lanes' 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -197,8 +197,3 @@ def displace(
         return 0
     source, parameters = picking.rows(alias, _DISPLACED_TYPES, values)
     return len(picking.run(alias, "displace", parameters, called=source))
-
-
-def ids(announced: Collection[Announced]) -> set[UUID]:
-    """The job ids of what was published."""
-    return {one.job_id for one in announced}

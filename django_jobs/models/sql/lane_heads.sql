@@ -15,4 +15,4 @@ SET last_token = excluded.last_token,
         ELSE head.supersessions
     END
 WHERE head.last_token < excluded.last_token
-RETURNING head.name, head.supersessions
+RETURNING name, supersessions
