@@ -17,8 +17,7 @@ from django.urls import URLPattern, path
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from django_jobs.admin.operator import OperatorAdmin
-from django_jobs.admin.orders import Verb
+from django_jobs.admin.reading import TenantAdmin
 from django_jobs.admin.showing import EMPTY, column, moment, prose, span, visible
 from django_jobs.errors import JobsError, UnknownValue
 from django_jobs.operations.backfilling import (
@@ -44,11 +43,10 @@ class RateForm(forms.Form):
     )
 
 
-class BackfillAdmin(OperatorAdmin):
+class BackfillAdmin(TenantAdmin):
     """The list of passes, and the page of each, which is live while the pass runs."""
 
     ordering = ("-id",)
-    actions: Any = ()
     list_display = ("badge", "c_name", "c_tenant", "bar", "rows", "pace", "left", "beat", "c_note")
     list_display_links = ("badge", "c_name")
     list_filter = ("state",)
@@ -143,10 +141,6 @@ class BackfillAdmin(OperatorAdmin):
     def job(self, row: Any) -> SafeString | str:
         """The job enqueued for it last."""
         return self.link_to_job(row.job_id)
-
-    def orders_for(self, row: Any) -> list[Verb]:
-        """None of those that jobs take."""
-        return []
 
     def get_urls(self) -> list[URLPattern]:
         """The stock URLs, and where a pass takes its orders."""

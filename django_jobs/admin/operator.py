@@ -2,74 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
-from uuid import UUID
+from typing import Any, ClassVar
 
 from django.contrib import admin, messages
 from django.contrib.admin import helpers
 from django.contrib.admin.models import CHANGE, LogEntry
-from django.contrib.admin.utils import quote, unquote
+from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.db.models import Count, Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
-from django.urls import URLPattern, path, reverse
+from django.urls import URLPattern, path
 from django.utils.html import format_html, format_html_join
-from django.utils.safestring import SafeString
 
-from django_jobs.admin.listing import CountedPaginator
 from django_jobs.admin.orders import CANCEL, RETRY, ROW_LIMIT, VERBS, Report, Verb, carry_out
-from django_jobs.admin.showing import EMPTY, cell, visible
+from django_jobs.admin.reading import TenantAdmin
+from django_jobs.admin.showing import cell, visible
 from django_jobs.models import Job
-
-if TYPE_CHECKING:
-    BaseAdmin = admin.ModelAdmin[Any]
-else:
-    BaseAdmin = admin.ModelAdmin
 
 GROUPS = 50
 """Lines of the table that says what an order would reach."""
 
 
-class OperatorAdmin(BaseAdmin):
-    """Rows to look at, and the orders cancel and retry for those who may give them.
+class OperatorAdmin(TenantAdmin):
+    """Rows to look at, and the orders cancel and retry for those who may give them."""
 
-    Nothing can be added, changed or deleted: the package writes its rows itself.
-    """
-
-    paginator = CountedPaginator
-    show_full_result_count = False
-    show_facets = admin.ShowFacets.NEVER  # Each facet counts the whole table.
-    sortable_by = ()
-    list_per_page = 100
-    list_max_show_all = 0
     actions = ("cancel_selected", "retry_selected")
-    change_form_template = "admin/django_jobs/change_form.html"
-    change_list_template = "admin/django_jobs/change_list.html"
     obeying: ClassVar[dict[str, Q]] = {}
     """Which rows will take an order, by its name, where that can be told from the row."""
-
-    class Media:
-        css: ClassVar[dict[str, tuple[str, ...]]] = {"all": ("django_jobs/admin.css",)}
-
-    def tenant_of(self, request: HttpRequest) -> str | None:
-        """The only tenant whose rows this request may see and order; ``None``: all.
-
-        Override it in a subclass that is registered in this one's place.
-        """
-        return None
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        """Nobody may."""
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Nobody may."""
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Nobody may."""
-        return False
 
     def has_cancel_permission(self, request: HttpRequest) -> bool:
         """Whether this user may cancel."""
@@ -78,41 +38,6 @@ class OperatorAdmin(BaseAdmin):
     def has_retry_permission(self, request: HttpRequest) -> bool:
         """Whether this user may retry."""
         return request.user.has_perm("django_jobs.retry_job")
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """The rows that this request may see."""
-        rows = super().get_queryset(request)
-        tenant = self.tenant_of(request)
-        return rows if tenant is None else rows.filter(tenant=tenant)
-
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
-    ) -> tuple[QuerySet[Any], bool]:
-        """By id or by text; nothing that reads long texts."""
-        term = search_term.strip()
-        if not term:
-            return queryset, False
-        try:
-            wanted = UUID(term)
-        except ValueError:
-            return queryset.filter(self.with_text(term)), False
-        return queryset.filter(self.with_id(wanted)), False
-
-    def with_id(self, wanted: UUID) -> Q:
-        """The rows that a search for an id finds."""
-        return Q(id=wanted)
-
-    def with_text(self, term: str) -> Q:
-        """The rows that a search for a text finds: by the beginnings of their keys."""
-        return Q(idempotency_key__startswith=term)
-
-    def link_to_job(self, job_id: UUID | None) -> SafeString | str:
-        """The job's page, if there is such a job."""
-        if job_id is None:
-            return EMPTY
-        page = f"admin:{self.opts.app_label}_job_change"
-        url = reverse(page, args=[job_id], current_app=self.admin_site.name)
-        return format_html('<a href="{}">{}</a>', url, job_id)
 
     def get_urls(self) -> list[URLPattern]:
         """The stock URLs, and one page for each order to a single row."""
@@ -244,15 +169,6 @@ class OperatorAdmin(BaseAdmin):
             left = "There are more than one order reaches. Select them and order it again."
             self.message_user(request, left, messages.WARNING)
 
-    def _url(self, page: str, row: Any) -> str:
-        info = self.opts.app_label, self.opts.model_name
-        name = "admin:{}_{}_{}".format(*info, page)
-        return reverse(name, args=[quote(self.key_of(row))], current_app=self.admin_site.name)
-
-    def key_of(self, row: Any) -> Any:
-        """What names ``row`` in URLs."""
-        return row.pk
-
     def orders_for(self, row: Any) -> list[Verb]:
         """The orders that make sense for a row as it is."""
         return list(VERBS.values())
@@ -262,25 +178,9 @@ class OperatorAdmin(BaseAdmin):
     ) -> HttpResponse:
         """The page of one row, with the orders that this user may give it."""
         row = kwargs.get("obj")
-        context["subtitle"] = visible(str(row))
         context["orders"] = [
             {"title": verb.title, "name": verb.name, "url": self._url(verb.name, row)}
             for verb in self.orders_for(row)
             if getattr(self, f"has_{verb.name}_permission")(request)
         ]
         return super().render_change_form(request, context, *args, **kwargs)
-
-    def changelist_view(
-        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        """The list, and a way to what lies beyond its last page."""
-        response = super().changelist_view(request, extra_context)
-        context = getattr(response, "context_data", None) or {}
-        changes = context.get("cl")
-        if changes is not None and changes.result_count > ROW_LIMIT:
-            context["counted"] = ROW_LIMIT
-            shown = list(changes.result_list)
-            if shown and changes.page_num == changes.paginator.num_pages:
-                beyond = {f"{self.opts.pk.attname}__lt": shown[-1].pk}
-                context["older"] = changes.get_query_string(beyond, ["p"])
-        return response

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.contrib import admin, messages
 from django.contrib.admin.models import CHANGE, LogEntry
-from django.contrib.admin.utils import flatten_fieldsets, quote, unquote
+from django.contrib.admin.utils import flatten_fieldsets, unquote
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
-from django.urls import URLPattern, path, reverse
+from django.urls import URLPattern, path
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from django_jobs import conf
-from django_jobs.admin.listing import CountedPaginator
 from django_jobs.admin.orders import ReasonForm
+from django_jobs.admin.reading import ReadingAdmin
 from django_jobs.admin.showing import EMPTY, cell, column, moment, prose, visible
 from django_jobs.errors import JobsError
 from django_jobs.models import Schedule
@@ -33,11 +33,6 @@ from django_jobs.operations.scheduling import (
     trigger_schedule,
 )
 from django_jobs.schedules import timetable
-
-if TYPE_CHECKING:
-    BaseAdmin = admin.ModelAdmin[Any]
-else:
-    BaseAdmin = admin.ModelAdmin
 
 DECISIONS = 50
 """The latest decisions that a schedule's page shows."""
@@ -87,12 +82,9 @@ ORDERS = {
 }
 
 
-class ScheduleAdmin(BaseAdmin):
-    """The list of schedules and the page of each. Nothing can be added, changed or deleted."""
+class ScheduleAdmin(ReadingAdmin):
+    """The list of schedules and the page of each."""
 
-    paginator = CountedPaginator
-    show_full_result_count = False
-    sortable_by = ()
     ordering = ("name",)
     actions = None
     list_display = ("badge", "c_name", "c_cadence", "c_watermark", "next_one", "c_error")
@@ -123,21 +115,6 @@ class ScheduleAdmin(BaseAdmin):
         ("Declaration", {"fields": ("d_release", "d_previous", "version")}),
     )
     readonly_fields = flatten_fieldsets(fieldsets)
-
-    class Media:
-        css = {"all": ("django_jobs/admin.css",)}
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        """Nobody may: schedules are declared in code."""
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Nobody may."""
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Nobody may."""
-        return False
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """All schedules, in the jobs' own database, with its clock."""
@@ -222,10 +199,6 @@ class ScheduleAdmin(BaseAdmin):
         LogEntry.objects.log_actions(user, shown, CHANGE, f"{order.title}. {visible(reason)}")
         self.message_user(request, f"{visible(row.name)} {order.past}.", messages.SUCCESS)
 
-    def _url(self, page: str, row: Any) -> str:
-        name = f"admin:django_jobs_schedule_{page}"
-        return reverse(name, args=[quote(row.pk)], current_app=self.admin_site.name)
-
     def render_change_form(
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
     ) -> HttpResponse:
@@ -242,18 +215,13 @@ class ScheduleAdmin(BaseAdmin):
         return super().render_change_form(request, context, *args, **kwargs)
 
     def _decision(self, one: Any) -> dict[str, Any]:
-        job: SafeString | str = EMPTY
-        if one.job_id is not None:
-            page = "admin:django_jobs_job_change"
-            url = reverse(page, args=[one.job_id], current_app=self.admin_site.name)
-            job = format_html('<a href="{}">{}</a>', url, one.job_id)
         return {
             "outcome": visible(one.outcome),
             "occurrence": moment(one.occurrence),
             "count": one.occurrences,
             "tenant": cell(one.tenant),
             "reason": prose(one.reason),
-            "job": job,
+            "job": self.link_to_job(one.job_id),
             "decided": moment(one.decided_at),
         }
 

@@ -79,6 +79,14 @@ def test_who_may_only_look_steers_nothing() -> None:
     assert found_pass(started.pk).state == "running"
 
 
+def test_a_pass_takes_no_orders_of_jobs(admin_client: Client) -> None:
+    started = start(count_changes)
+    for name in ("cancel", "retry"):
+        answer = admin_client.get(f"{LIST}{started.pk}/{name}/", follow=True)
+        assert b"dj-order" not in answer.content
+        assert answer.redirect_chain[-1][0] == "/admin/"
+
+
 def test_stored_text_is_only_text_and_an_unknown_state_breaks_nothing(
     admin_client: Client,
 ) -> None:
