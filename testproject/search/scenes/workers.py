@@ -1,6 +1,7 @@
-"""A worker process for a scene."""
+"""Worker processes of the demo."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -9,25 +10,34 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from django.conf import settings
+from django.core.management.base import CommandError
 
 PATIENCE = 60.0
 """Seconds for which a scene waits for what it expects."""
 
 
-class Late(Exception):
+class Late(CommandError):
     """What a scene waited for did not come."""
+
+
+def manage(log: Path | None, *arguments: str) -> subprocess.Popen[bytes]:
+    """``manage.py`` on the demo's database, its output added to ``log`` or dropped."""
+    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "testproject.settings"}
+    command = [sys.executable, str(settings.BASE_DIR / "manage.py"), *arguments]
+    with (log or Path(os.devnull)).open("a") as output:
+        return subprocess.Popen(command, stdout=output, stderr=output, env=environment)
 
 
 @contextmanager
 def worker(log: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
-    """``manage.py runworker`` for the time of the block, its output in ``log``."""
-    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "testproject.settings"}
-    command = [sys.executable, str(settings.BASE_DIR / "manage.py"), "runworker", *options]
-    with log.open("w") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
+    """``manage.py runworker`` for the time of the block; it begins when the worker is up."""
+    before = log.stat().st_size if log.exists() else 0
+    process = manage(log, "runworker", *options)
     try:
-        until(lambda: "started" in log.read_text(), f"the worker's first line in {log}")
+        until(lambda: b"started" in log.read_bytes()[before:], f"a worker's first line in {log}")
         yield process
+    except KeyboardInterrupt:
+        raise CommandError("Interrupted: the worker was stopped too.") from None
     finally:
         stop(process)
 
@@ -37,6 +47,11 @@ def stop(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         process.terminate()
         process.wait()
+
+
+def kill(worker: str) -> None:
+    """SIGKILL for the process that a job's row names; its supervisor starts another."""
+    os.kill(int(worker.split(":")[1]), signal.SIGKILL)
 
 
 def until(happened: Callable[[], object], what: str) -> None:

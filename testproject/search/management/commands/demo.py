@@ -1,15 +1,12 @@
 """The demo: index Python's own standard library with durable jobs."""
 
-import os
 import subprocess
-import sys
 import sysconfig
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -19,12 +16,12 @@ from django.db.models import Count, Max, Min
 from django_jobs import enqueue
 from django_jobs.management.commands.jobs_worker import count
 from django_jobs.models import Attempt, Job, Outbox
-from testproject.search import fresh, scene
+from testproject.search import fresh
 from testproject.search.finding import search
 from testproject.search.jobs import index_document
 from testproject.search.models import Document
-from testproject.search.scenes import edits, lines
-from testproject.search.scenes.workers import stop
+from testproject.search.scenes import digest, edits, lines
+from testproject.search.scenes.workers import manage, stop
 
 BATCH = 100
 WIDTH = 40
@@ -56,7 +53,7 @@ class Command(BaseCommand):
         self.work(len(files), log)
         self.report(time.monotonic() - started)
         edits.play(self.say, log)
-        self.digest(log)
+        digest.play(self.say, log)
         lines.play(self.say, log)
         self.find()
 
@@ -100,20 +97,9 @@ class Command(BaseCommand):
             raise CommandError(f"The batch that rolled back left something: {before} -> {after}")
         self.say(f"  rolled back a batch of {inside}: 0 documents and 0 jobs of it exist")
 
-    def digest(self, log: Path) -> None:
-        self.say("A digest in steps: manage.py runworker", title=True)
-        worker = start(log)
-        try:
-            scene.play(self.say)
-        except KeyboardInterrupt:
-            raise CommandError("Interrupted: the worker was stopped too.") from None
-        finally:
-            stop(worker)
-        self.say("")
-
     def work(self, total: int, log: Path) -> None:
         self.say("\nmanage.py runworker --drain", title=True)
-        worker = start(log, "--drain")
+        worker = manage(log, "runworker", "--drain")
         started = time.monotonic()
         try:
             while worker.poll() is None:
@@ -179,18 +165,6 @@ def store(path: str, content: bytes) -> None:
     """A document and the job that indexes it: both, or neither."""
     document = Document.objects.create(path=path, content=content)
     enqueue(index_document, document_id=document.pk)
-
-
-def start(log: Path, *options: str) -> subprocess.Popen[bytes]:
-    """A worker on the demo's database."""
-    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "testproject.settings"}
-    with log.open("a") as output:
-        return subprocess.Popen(
-            [sys.executable, str(settings.BASE_DIR / "manage.py"), "runworker", *options],
-            stdout=output,
-            stderr=output,
-            env=environment,
-        )
 
 
 def standard_library(limit: int | None) -> list[Path]:
